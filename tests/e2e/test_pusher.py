@@ -1,6 +1,7 @@
 """The Pusher protocol: what stock clients and libraries see, what strangers get, and how its channels are those of the
 native interface."""
 
+import hashlib
 import json
 import threading
 import time
@@ -300,6 +301,8 @@ def test_requests_of_others_are_refused(application):
             signed_query("POST", "/apps/1/channels", content),
         ),
         (404, "GET", "/apps/1/others", signed_query("GET", "/apps/1/others")),
+        (401, "GET", "/apps/1/channels", signed_query("GET", "/apps/1/channels", body_md5="0" * 32)),
+        (200, "GET", "/apps/1/channels", signed_query("GET", "/apps/1/channels", body_md5=hashlib.md5(b"").hexdigest())),
     ]:
         assert call(application, method, target, body if method == "POST" else None, query)[0] == status, (
             target,
@@ -485,6 +488,24 @@ def test_a_connection_has_so_many_channels(application):
             assert peer.next()["data"]["code"] == 4300
     assert answers.count("pusher_internal:subscription_succeeded") == 128
     assert peer.is_well()
+
+
+def test_a_list_has_ten_thousand_channels_and_no_more(tmp_path, serve):
+    settings(tmp_path)
+    server = serve("--max-channels-per-connection", 10_000)
+    many, one = Peer(server), Peer(server)
+    for begin in range(0, 10_000, 100):
+        for number in range(begin, begin + 100):
+            many.subscribe(f"many-{number}")
+        for _ in range(100):
+            assert many.next()["event"] == "pusher_internal:subscription_succeeded"
+    status, answer = call(server, "GET", "/apps/1/channels")
+    assert (status, len(answer["channels"])) == (200, 10_000)
+    one.subscribe("one")
+    one.next()
+    assert call(server, "GET", "/apps/1/channels")[0] == 413
+    assert call(server, "GET", "/apps/1/channels", filter_by_prefix="on") == (200, {"channels": {"one": {}}})
+    assert many.is_well()
 
 
 def test_an_unknown_key_is_closed_behind_the_upgrade(application):

@@ -199,7 +199,7 @@ def test_a_reload_replaces_keys_and_closes_applications_that_are_gone(start, tmp
     # The rules of a new one's channels are not there before an upgrade.
     another = {"id": "3", "key": "third", "secret": "a-secret-of-16-bytes"}
     write(tmp_path, table(newer, PREFIX, "max-connections = 1", older), table(another, "third/"))
-    assert "waits for `throng upgrade` or a restart: apps" in reload(server)
+    assert "waits for `throng upgrade` or a restart: apps (new)" in reload(server)
     assert call(server, "GET", "/apps/3/channels", app=another)[0] == 404
     assert stays.is_well()
 
@@ -374,7 +374,7 @@ def test_clients_with_tokens_go_with_their_application_and_stay_over_an_upgrade(
     assert server.http.get("/channels/mall%2Fa?wait=0", headers=headers[1]).status_code == 401
 
 
-def test_an_application_has_so_many_channels_and_no_more(start):
+def test_an_application_has_so_many_channels_and_no_more(start, tmp_path):
     server = start(with_tokens(APP, PREFIX, 0, "max-channels = 2"), table(OTHER, OTHER_PREFIX))
     ann, bob, other = Peer(server), Peer(server), Peer(server, app=OTHER)
     for channel in ("a", "b"):
@@ -396,3 +396,16 @@ def test_an_application_has_so_many_channels_and_no_more(start):
     assert ann.is_well()
     bob.subscribe("c")
     assert bob.next()["event"] == SUCCEEDED
+    # A reload replaces the number, and names what it cannot replace.
+    write(tmp_path, with_tokens(APP, PREFIX, 0, "max-channels = 3"), table(OTHER, OTHER_PREFIX))
+    assert "wait" not in reload(server)
+    bob.subscribe("d")
+    assert bob.next()["event"] == SUCCEEDED
+    bob.subscribe("e")
+    assert bob.next()["event"] == "pusher:subscription_error"
+    assert bob.next()["data"]["code"] == 4300
+    more = ("max-channels = 9", "watchlists = true")
+    write(tmp_path, with_tokens(APP, PREFIX, 0, *more), table(OTHER, OTHER_PREFIX, "max-channels = 9"))
+    assert "restart: apps (max-channels), apps (watchlists)" in reload(server)
+    bob.subscribe("e")
+    assert bob.next()["event"] == "pusher:subscription_error", "all of it waits"

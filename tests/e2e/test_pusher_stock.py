@@ -1,7 +1,8 @@
-"""Stock clients of the Pusher protocol over TLS, on encrypted channels, when they lag, and over restarts and upgrades."""
+"""Stock clients of the Pusher protocol over TLS, on encrypted channels, when they lag, in a storm, and over restarts and upgrades."""
 
 import json
 import threading
+from contextlib import ExitStack
 
 import pysher
 import pytest
@@ -14,6 +15,7 @@ from support.relay import Relay
 from support.server import Server, eventually
 from support.stock import Stock
 from support.tls_server import start_tls
+from test_storm import storm, storm_server
 
 EVENTS = f"/apps/{APP['id']}/events"
 # More than the server's buffers can hold for a client whose window is closed.
@@ -115,6 +117,34 @@ def test_a_stock_client_that_lags_comes_back_by_itself(serve, tmp_path, node):
         assert bytes(relay.relayed[0].from_server).rpartition(b"\x88")[2][1:3] == (4200).to_bytes(2, "big")
     assert list(dict.fromkeys(got)) == list(range(count + 1)), "nothing is lost, and all is in order"
     assert server.metrics()['throng_bookmarks_ended_total{outcome="taken"}'] == 1
+
+
+def test_stock_clients_that_a_storm_refuses_come_back_by_themselves(serve, tmp_path, node):
+    key, table = server_key(tmp_path, "operator", "administration")
+    settings(tmp_path, table)
+    server = storm_server(serve)
+    server.http.headers.update(bearer(key))
+    stock = Stock(node("pusher.mjs", "node", server.url, json.dumps(APP)))
+    names = ("ann", "bob")
+    with Relay(server) as relay, ExitStack() as stack:
+
+        def wait_in_the_queue():
+            options = {"wsHost": relay.host, "wsPort": relay.port}
+            for name in names:
+                stock.tell(name, "connect", {"user": name, "options": options})
+            asked = b"\r\n\r\n"
+            eventually(lambda: sum(asked in one.from_client for one in relay.relayed) == len(names), "their requests")
+
+        storm(stack, server, [], between=wait_in_the_queue)
+        for name in names:
+            stock.wait(name, "state", "connected")
+        refused = [bytes(one.from_server) for one in relay.relayed[: len(names)]]
+        # Before the upgrade, because a close code would bring them back within a second.
+        assert all(head.startswith(b"HTTP/1.1 503 ") for head in refused), refused
+        stock.follow("ann", "private-a")
+        publish(server, "private-a", {"n": 1})
+        assert stock.wait("ann", "event", "private-a", "ev") == [{"n": 1}]
+    assert server.metrics()['throng_refused_total{reason="storm"}'] >= len(names)
 
 
 def pysher_client(server, channel):

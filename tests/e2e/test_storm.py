@@ -31,9 +31,10 @@ def crowd(stack, server, count):
         yield raw
 
 
-def storm(stack, server, requests):
+def storm(stack, server, requests, between=lambda: None):
     """Lets connections wait in the queue of a server that stands still, with `requests` (method,
-    path, headers, body) among them; returns theirs once the server goes on."""
+    path, headers, body) and those that `between` opens among them; returns theirs once the server
+    goes on."""
     with server.frozen():
         list(crowd(stack, server, BEFORE))
         sent = []
@@ -41,6 +42,7 @@ def storm(stack, server, requests):
             raw = stack.enter_context(Raw(server))
             raw.request(method, path, headers, body)
             sent.append(raw)
+        between()
         list(crowd(stack, server, BEHIND))
         # What the queue is made of is the time that they wait.
         time.sleep(3 * WAIT_MS / 1000)

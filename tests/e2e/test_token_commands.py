@@ -43,6 +43,22 @@ def token(secret=SECRET, algorithm="HS256", **claims):
     return jwt.encode(claims, secret, algorithm)
 
 
+def test_an_application_signs_a_new_token(throng, tmp_path):
+    own = "0123456789abcdef-of-an-application"
+    app = f"[[apps]]\nid = '1'\nkey = 'app-key'\nsecret = '{SECRET}'\nprefix = 'shop/'\n"
+    with (tmp_path / "throng.toml").open("a") as file:
+        file.write(f"{app}keys = [{{ key = 'older', secret = '{SECRET}', token-secret = '{own}' }}]\n")
+    flags = ["--key-id", "older", "--subscribe", "*"]
+    made = throng("token", "new", "--user", "shop/ann", *flags)
+    assert made.stderr == ""
+    assert jwt.decode(made.stdout.strip(), own, ["HS256"])["sub"] == "shop/ann"
+    assert jwt.get_unverified_header(made.stdout.strip())["kid"] == "older"
+    assert "a server with these settings refuses this token" in throng("token", "new", "--user", "ann", *flags).stderr
+    other = throng("token", "new", "--key-id", "app-key", code=1)
+    assert "no key in [[apps]] with a token-secret" in other.stderr
+    assert "HS256" in throng("token", "new", "--key-id", "older", "--algorithm", "HS512", code=1).stderr
+
+
 def test_a_new_token_is_what_pyjwt_reads(throng):
     flags = ["--user", "ann", "--subscribe", "rooms/*", "--subscribe", "private/{user}"]
     flags += ["--publish", "rooms/*", "--expires-in", "90", "--token-id", "t1"]

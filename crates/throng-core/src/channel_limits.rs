@@ -15,7 +15,7 @@ use crate::name::{ChannelName, Kind};
 struct AppChannels {
     /// One segment and a slash, with which the names of its channels begin.
     prefix: String,
-    max: u64,
+    max: AtomicU64,
     count: AtomicU64,
 }
 
@@ -42,9 +42,22 @@ impl ChannelLimits {
         limits: impl IntoIterator<Item = (String, u64)>,
         next: Option<Arc<dyn EventSink>>,
     ) -> ChannelLimits {
-        let app = |(prefix, max)| AppChannels { prefix, max, count: AtomicU64::new(0) };
+        let app = |(prefix, max)| {
+            let (max, count) = (AtomicU64::new(max), AtomicU64::new(0));
+            AppChannels { prefix, max, count }
+        };
         let apps = limits.into_iter().map(app).collect();
         ChannelLimits { apps, refused: AtomicU64::new(0), next }
+    }
+
+    /// Replaces the numbers of applications that have a limit. Channels beyond a lower one stay
+    /// until they are left.
+    pub fn change(&self, limits: impl IntoIterator<Item = (String, u64)>) {
+        for (prefix, max) in limits {
+            if let Some(app) = self.apps.iter().find(|app| app.prefix == prefix) {
+                app.max.store(max, Ordering::Relaxed);
+            }
+        }
     }
 
     fn of(&self, channel: &ChannelName) -> Option<&AppChannels> {
@@ -74,9 +87,10 @@ impl ChannelLimits {
         for (app, channel) in limited {
             // Of several applications at once, each counts for all: nobody may follow two.
             new += u64::from(!is_followed(channel));
-            if new > 0 && app.count.load(Ordering::Relaxed) + new > app.max {
+            let max = app.max.load(Ordering::Relaxed);
+            if new > 0 && app.count.load(Ordering::Relaxed) + new > max {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                return Err(app.max);
+                return Err(max);
             }
         }
         Ok(())
@@ -135,5 +149,7 @@ mod tests {
         assert_eq!((check(&["mall/a"], &[]), check(&["x", "shop/a/b"], &[])), (Ok(()), Ok(())));
         limits.notify(0, Event::Vacated(&name("shop/a")));
         assert_eq!((check(&["shop/c"], &[]), limits.refused()), (Ok(()), 2));
+        limits.change([("shop/".to_owned(), 1), ("other/".to_owned(), 0)]);
+        assert_eq!((check(&["shop/c"], &[]), check(&["other/a"], &[])), (Err(1), Ok(())));
     }
 }

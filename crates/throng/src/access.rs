@@ -30,6 +30,7 @@ use throng_access::{AccessRules, Apps, Policy, ServerKeys};
 
 use crate::settings::{self, Settings, SettingsError};
 
+pub(crate) use apps::token_secret;
 pub(crate) use control::ServerAccess;
 pub(crate) use offline::OfflineVerifier;
 pub(crate) use rules::pattern;

@@ -166,6 +166,9 @@ impl Reloader {
             control.apps.store(Arc::new(access.apps.named_by(&control.tagger)));
             let limits = settings::app_limits(new, &control.tagger);
             control.clients.limiter.change_apps(limits);
+            if let Some(limits) = &own.channel_limits {
+                limits.change(settings::channel_limits(new));
+            }
             report.replaced.push("applications");
         }
         if changes::are_pages_new(current, new) {

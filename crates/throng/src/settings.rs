@@ -56,7 +56,9 @@ pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::{ChannelTable, covered_tables};
 pub(crate) use check::{admin_warning, origin_warning};
 pub(crate) use check_acme::missing_state;
-pub(crate) use clients::{address_warning, app_limits, clients, has_limits, limits, limits_of};
+pub(crate) use clients::{
+    address_warning, app_limits, channel_limits, clients, has_limits, limits, limits_of,
+};
 pub(crate) use file::in_use as file_in_use;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use nats_values::{NatsPrefix, NatsReplicas, NatsServers};

@@ -50,6 +50,11 @@ impl Call<'_> {
             Call::Channels | Call::Channel(_) | Call::Users(_) => "GET",
         }
     }
+
+    /// True if it says in its body what to do. The body of any other is empty, or as good as that.
+    fn has_body(self) -> bool {
+        matches!(self, Call::Events | Call::Batch)
+    }
 }
 
 /// A path of this API.
@@ -109,13 +114,16 @@ pub(crate) async fn answer(
         return Err(ApiError::method(path.call.methods()));
     }
     let signed = Signed::of(control, head, path.app)?;
+    if !path.call.has_body() {
+        signed.body(body, BodyKind::Message).await?;
+    }
     let object = match path.call {
         Call::Events => publish::events(&signed, body, false).await?,
         Call::Batch => publish::events(&signed, body, true).await?,
         Call::Channels => read::channels(&signed).await?,
         Call::Channel(name) => read::channel(&signed, name).await?,
         Call::Users(name) => read::users(&signed, name).await?,
-        Call::Terminate(user) => terminate(&signed, body, user).await?,
+        Call::Terminate(user) => terminate(&signed, user).await?,
     };
     let mut answer = answer::json(StatusCode::OK, object.to_string().into_bytes());
     if signed.is_partial.into_inner() {
@@ -126,12 +134,7 @@ pub(crate) async fn answer(
 
 /// `POST …/users/{user}/terminate_connections`: closes the connections that are signed in as this
 /// user. They do not come back by themselves.
-async fn terminate(
-    signed: &Signed<'_>,
-    body: &mut Incoming,
-    segment: &str,
-) -> Result<Value, ApiError> {
-    signed.body(body, BodyKind::Message).await?;
+async fn terminate(signed: &Signed<'_>, segment: &str) -> Result<Value, ApiError> {
     let user = decode_segment(segment).unwrap_or_default();
     let name = signed.app.app().own(&user);
     check_target_name(&name, "user")?;

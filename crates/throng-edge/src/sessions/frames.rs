@@ -93,11 +93,7 @@ impl<N: Net> Sessions<N> {
                 self.message(id, is_text, &payload);
             }
             Event::Message { is_text, payload, .. } => self.inflate(id, is_text, &payload),
-            Event::Ping(payload) => {
-                let mut pong = Vec::with_capacity(payload.len() + 2);
-                write_frame(&mut pong, Opcode::Pong, payload);
-                self.send(id, &pong);
-            }
+            Event::Ping(payload) => self.answer_ping(id, payload),
             Event::Pong => {}
             Event::Close { code, .. } => {
                 let connection = &mut self[id];
@@ -106,6 +102,19 @@ impl<N: Net> Sessions<N> {
                 let token = connection.token(id);
                 self.closes.push(PendingClose { token, code });
             }
+        }
+    }
+
+    fn answer_ping(&mut self, id: ConnectionId, payload: &[u8]) {
+        let mut pong = Vec::with_capacity(payload.len() + 2);
+        write_frame(&mut pong, Opcode::Pong, payload);
+        let was_written = self[id].has(Flags::WRITTEN);
+        self.send(id, &pong);
+        let connection = &mut self[id];
+        // A client whose dialect has an interval of its own waits for messages: a pong that its
+        // library takes spares it no heartbeat.
+        if connection.encoding().dialect().heartbeat_interval().is_some() {
+            connection.flags.set(Flags::WRITTEN, was_written);
         }
     }
 

@@ -58,17 +58,41 @@ pub(super) fn token_keys(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Arc<Key>>, SettingsError> {
     let mut all = Vec::new();
-    for table in tables {
-        let own = std::iter::once((table.at.clone(), &table.own));
-        for (at, own) in own.chain(further(table)).filter(|(_, own)| own.signs_tokens()) {
-            let named = (&own.token_secret, &own.token_secret_file);
-            let secret = one_secret(&at, "token-secret", named, warnings)?;
-            let key = Key::from_secret(own.key.as_deref(), Algorithm::Hs256, &secret);
-            let key = key.map_err(|error| SettingsError(format!("{at}, token-secret: {error}")))?;
-            all.push(Arc::new(key.of_app(&table.prefix())));
-        }
+    for (table, at, own) in signing_tokens(tables) {
+        let secret = token_secret_of(&at, own, warnings)?;
+        let key = Key::from_secret(own.key.as_deref(), Algorithm::Hs256, &secret);
+        let key = key.map_err(|error| SettingsError(format!("{at}, token-secret: {error}")))?;
+        all.push(Arc::new(key.of_app(&table.prefix())));
     }
     Ok(all)
+}
+
+/// The secret of the tokens that name a key of an application, and its place in the settings;
+/// `None` if there is no such key. To sign with.
+pub(crate) fn token_secret(
+    tables: &[AppTable],
+    key: &str,
+) -> Result<Option<(Vec<u8>, String)>, SettingsError> {
+    let mut named = signing_tokens(tables).filter(|(.., own)| own.key.as_deref() == Some(key));
+    let Some((_, at, own)) = named.next() else { return Ok(None) };
+    Ok(Some((token_secret_of(&at, own, &mut Vec::new())?, at)))
+}
+
+/// The keys of applications that have secrets of tokens, with their tables and places.
+fn signing_tokens(tables: &[AppTable]) -> impl Iterator<Item = (&AppTable, String, &AppKeyTable)> {
+    let all = tables.iter().flat_map(|table| {
+        let own = std::iter::once((table.at.clone(), &table.own));
+        own.chain(further(table)).map(move |(at, own)| (table, at, own))
+    });
+    all.filter(|(.., own)| own.signs_tokens())
+}
+
+fn token_secret_of(
+    at: &str,
+    own: &AppKeyTable,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<u8>, SettingsError> {
+    one_secret(at, "token-secret", (&own.token_secret, &own.token_secret_file), warnings)
 }
 
 /// The secret of a key at `at`.

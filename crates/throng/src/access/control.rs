@@ -14,6 +14,7 @@ use throng_access::revocation::{
 };
 use throng_access::session::Tagger;
 use throng_access::{AccessControl, AccessRules, Authority, CertificateUsers, Clients, Policy};
+use throng_core::ChannelLimits;
 use throng_outbound::{Callouts, KeySetTask, Trust};
 
 use super::AccessSettings;
@@ -31,6 +32,8 @@ pub(crate) struct ServerAccess {
     pub(crate) key_sets: Option<KeySetTask>,
     /// How revocations are kept; `None` if there is nothing to revoke.
     pub(crate) revocations: Option<RevocationSettings>,
+    /// The limits of channels of applications, once these are counted; `None` if there are none.
+    pub(crate) channel_limits: Option<Arc<ChannelLimits>>,
 }
 
 impl ServerAccess {
@@ -59,6 +62,7 @@ impl ServerAccess {
                 token_keys: None,
                 key_sets: None,
                 revocations: None,
+                channel_limits: None,
             });
         }
         let revocations = Arc::new(Revocations::default());
@@ -95,7 +99,8 @@ impl ServerAccess {
             ..AccessControl::open(policy)
         };
         let control = Arc::new(control);
-        Ok(ServerAccess { control, rules, token_keys, key_sets, revocations: Some(kept) })
+        let (revocations, channel_limits) = (Some(kept), None);
+        Ok(ServerAccess { control, rules, token_keys, key_sets, revocations, channel_limits })
     }
 }
 

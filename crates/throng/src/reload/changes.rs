@@ -35,7 +35,7 @@ impl Changes {
                 new.server_keys.is_empty() == current.server_keys.is_empty()
             }
             Change::ReloadCertificates => has_certificate && tls_settings(current).is_some(),
-            Change::ReloadApps => are_apps_replaceable(started, current, new),
+            Change::ReloadApps => hindrances_of_apps(started, current, new).is_empty(),
             Change::ReloadLimits => settings::limits(new).limits_same(&settings::limits(current)),
         };
         // Of the channels, the engine keeps the rules of the start; those of access are replaced.
@@ -52,8 +52,10 @@ impl Changes {
         if started.callouts != new.callouts {
             pending.insert("callouts".to_owned());
         }
-        if effective.apps != new.apps {
-            pending.insert("apps".to_owned());
+        // Their secrets are not written either.
+        if pending.remove("apps") || effective.apps != new.apps {
+            let why = hindrances_of_apps(started, current, new);
+            pending.extend(why.into_iter().map(|why| format!("apps ({why})")));
         }
         Changes { effective, pending: pending.into_iter().collect() }
     }
@@ -122,23 +124,37 @@ pub(super) fn are_access_rules_new(current: &Settings, new: &Settings) -> bool {
     new.has_keys() && (current.access != new.access || rules(current) != rules(new))
 }
 
-/// Whether a reload can replace the applications. The rules of their channels are those of the
-/// start, and so is what is counted of them.
-fn are_apps_replaceable(started: &Settings, current: &Settings, new: &Settings) -> bool {
-    let is_known = |app: &settings::AppTable| {
-        let known = started.apps.iter().find(|known| known.is_same_app(app));
-        let limits = settings::limits_of(app);
-        known.is_some_and(|known| {
-            settings::limits_of(known).limits_same(&limits)
-                && (known.subscription_counts, known.watchlists, known.max_channels)
-                    == (app.subscription_counts, app.watchlists, app.max_channels)
-                && (&known.webhook, &known.webhook_events) == (&app.webhook, &app.webhook_events)
-        })
+/// What of the applications a reload cannot replace, for which all of them wait. The rules of their
+/// channels are those of the start, and so is what is counted of them.
+fn hindrances_of_apps(
+    started: &Settings,
+    current: &Settings,
+    new: &Settings,
+) -> BTreeSet<&'static str> {
+    let mut all = BTreeSet::new();
+    let mut note = |is_other: bool, what| {
+        if is_other {
+            all.insert(what);
+        }
     };
     // With the first secret of tokens, or without the last one, it would be another server.
-    new.has_keys() == current.has_keys()
-        && new.has_token_keys() == current.has_token_keys()
-        && new.apps.iter().all(is_known)
+    note(new.has_keys() != current.has_keys(), "without keys");
+    note(new.has_token_keys() != current.has_token_keys(), "token-secret");
+    for app in &new.apps {
+        let Some(known) = started.apps.iter().find(|known| known.is_same_app(app)) else {
+            note(true, "new");
+            continue;
+        };
+        let (before, after) = (settings::limits_of(known), settings::limits_of(app));
+        note(!before.limits_same(&after), "a limit that begins or ends");
+        let are_counted = [known, app].map(|app| app.max_channels.is_some());
+        note(are_counted[0] != are_counted[1], "max-channels");
+        note(known.subscription_counts != app.subscription_counts, "subscription-counts");
+        note(known.watchlists != app.watchlists, "watchlists");
+        let webhooks = [known, app].map(|app| (&app.webhook, &app.webhook_events));
+        note(webhooks[0] != webhooks[1], "webhook");
+    }
+    all
 }
 
 /// Whether an application of `current` is gone.

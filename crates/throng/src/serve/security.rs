@@ -18,7 +18,7 @@ use crate::acme::{self, AcmeMetrics};
 use crate::journals::{self, Events};
 use crate::outbound::{self, OutboundMetrics};
 use crate::redirect::RedirectListener;
-use crate::settings::{self, AppTable, Settings, SettingsError};
+use crate::settings::{self, Settings, SettingsError};
 use crate::subscription_counts::SubscriptionCounts;
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::{self, Arrival};
@@ -57,6 +57,7 @@ impl Security {
             ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         let mut webhooks = outbound::webhooks(settings, &trust, &access.control)?;
         let (events, counts) = events(settings, notified, |next| webhooks.events(next))?;
+        access.channel_limits = events.channel_limits.clone();
         let key_sets = access.key_sets.take();
         let outbound = Arc::new(OutboundMetrics {
             callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
@@ -118,8 +119,7 @@ fn events(
     let watchlists = (!prefixes.is_empty()).then(|| Watchlists::new(prefixes, told.clone()));
     let watchlists = watchlists.map(Arc::new);
     let told = watchlists.clone().map(|watchlists| watchlists as Arc<dyn EventSink>).or(told);
-    let limit = |app: &AppTable| Some((app.prefix(), app.max_channels?.0 as u64));
-    let limits: Vec<_> = settings.apps.iter().filter_map(limit).collect();
+    let limits: Vec<_> = settings::channel_limits(settings).collect();
     let channel_limits = (!limits.is_empty()).then(|| ChannelLimits::new(limits, told.clone()));
     let channel_limits = channel_limits.map(Arc::new);
     let told = channel_limits.clone().map(|limits| limits as Arc<dyn EventSink>).or(told);

@@ -49,6 +49,12 @@ fn app_tags(settings: &Settings, tagger: &Tagger) -> impl Iterator<Item = (Box<s
     settings.apps.iter().map(move |app| (app.prefix().into(), tag(app)))
 }
 
+/// The most channels of applications, by the prefixes of their names.
+pub(crate) fn channel_limits(settings: &Settings) -> impl Iterator<Item = (String, u64)> {
+    let limit = |app: &AppTable| Some((app.prefix(), app.max_channels?.0 as u64));
+    settings.apps.iter().filter_map(limit)
+}
+
 /// The limits of an application.
 pub(crate) fn limits_of(app: &AppTable) -> ClientLimits {
     let count = |count: Option<Count>| count.map_or(0, |count| number(count.0));

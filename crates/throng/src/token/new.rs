@@ -17,8 +17,9 @@ use crate::settings::{self, Options};
 use crate::terminal;
 
 const EXAMPLES: &str = "\
-Signs with a secret from [[token-keys]] in the settings (throng.toml and the THRONG_* variables), or
-with the key that a flag names. In production, your application signs the tokens.
+Signs with the first secret of [[token-keys]] in the settings (throng.toml and the THRONG_*
+variables), or with the key that a flag names, which may be an application's. In production, your
+application signs the tokens.
 
 In patterns, `*` stands for any text and `{user}` for the user of the token.
 
@@ -26,6 +27,7 @@ Examples:
   throng token new --user ann --subscribe 'rooms/*' --publish 'rooms/*'
   throng token new --user ann --subscribe 'private/{user}' --expires-in 15m
   throng token new --private-key-file login.key --key-id 2026-11 --user ann
+  throng token new --key-id app-key --user shop/ann --subscribe '*'
   THRONG_TOKEN=$(throng token new --subscribe '*') throng tail news";
 
 /// Arguments of `throng token new`.

@@ -7,13 +7,14 @@ use clap::Args;
 use throng_access::algorithm::Algorithm;
 use throng_access::token::{KeyPair, Signer};
 
-use crate::access::{read_secret, without_line_end};
+use crate::access::{self, read_secret, without_line_end};
 use crate::settings::{Settings, TokenKeyTable};
 
 /// The flags that name the key.
 #[derive(Debug, Args)]
 pub(super) struct KeyArguments {
-    /// Sign with the key of this id in the settings; with a key file, the token's `kid`
+    /// Sign with the secret of this id in [[token-keys]], or of this key in [[apps]]; with a key
+    /// file, the token's `kid`
     #[arg(long, value_name = "ID")]
     key_id: Option<String>,
 
@@ -56,7 +57,9 @@ impl SigningKey {
             let signer = Signer::new(id, algorithm, without_line_end(&bytes));
             return Ok(SigningKey::Secret(signer.with_context(|| path.display().to_string())?));
         }
-        let table = of_settings(arguments, settings)?;
+        let Some(table) = of_settings(arguments, settings)? else {
+            return of_application(id.unwrap_or_default(), algorithm, settings);
+        };
         let named = table.algorithm.as_deref().and_then(Algorithm::from_name);
         // Without a name, a secret of the settings is for HS256 only.
         let algorithm = named.unwrap_or(Algorithm::Hs256);
@@ -76,29 +79,45 @@ impl SigningKey {
     }
 }
 
-/// The table with a secret that has the id, or without an id the first one with a secret.
-fn of_settings<'a>(arguments: &KeyArguments, settings: &'a Settings) -> Result<&'a TokenKeyTable> {
-    let secrets = settings
+/// The table with a secret that has the id, or without an id the first one with a secret. `None` if
+/// no table has the id.
+fn of_settings<'a>(
+    arguments: &KeyArguments,
+    settings: &'a Settings,
+) -> Result<Option<&'a TokenKeyTable>> {
+    let mut secrets = settings
         .token_keys
         .iter()
         .filter(|table| table.secret.is_some() || table.secret_file.is_some());
     match &arguments.key_id {
-        Some(id) => {
-            let mut named = secrets.filter(|table| table.id.as_ref() == Some(id));
-            named.next().ok_or_else(|| {
-                anyhow!(
-                    "no secret in [[token-keys]] has the id {id:?}; name the key with \
-                     --secret-file or --private-key-file"
-                )
-            })
-        }
-        None => secrets.into_iter().next().ok_or_else(|| {
+        Some(id) => Ok(secrets.find(|table| table.id.as_ref() == Some(id))),
+        None => secrets.next().map(Some).ok_or_else(|| {
             anyhow!(
-                "the settings have no secret to sign with; name the settings with --config, or the \
-                 key with --secret-file or --private-key-file"
+                "the settings have no secret in [[token-keys]] to sign with; name the settings \
+                 with --config, the key of an application with --key-id, or the key with \
+                 --secret-file or --private-key-file"
             )
         }),
     }
+}
+
+/// The secret of tokens of the application that has this key.
+fn of_application(
+    key: &str,
+    algorithm: Option<Algorithm>,
+    settings: &Settings,
+) -> Result<SigningKey> {
+    let (secret, at) = access::token_secret(&settings.apps, key)?.ok_or_else(|| {
+        anyhow!(
+            "no secret in [[token-keys]] has the id {key:?}, and no key in [[apps]] with a \
+             token-secret has this name; name the key with --secret-file or --private-key-file"
+        )
+    })?;
+    if algorithm.is_some_and(|wanted| wanted != Algorithm::Hs256) {
+        bail!("{at}: tokens of an application are signed with HS256; leave out --algorithm");
+    }
+    let signer = Signer::new(Some(key), Algorithm::Hs256, &secret);
+    Ok(SigningKey::Secret(signer.context(at)?))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
