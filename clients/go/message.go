@@ -355,6 +355,7 @@ func (f *fields) toPresence() PresenceEvent {
 		Time:     time.UnixMilli(f.Time),
 		Joined:   f.Joined,
 	}
+	event.Partial = f.Partial
 	for _, each := range f.Left {
 		event.Left = append(event.Left, Absence{User: each.User, LastSeen: time.UnixMilli(each.LastSeen)})
 	}

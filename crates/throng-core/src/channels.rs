@@ -38,7 +38,7 @@ use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, ListedChannel};
 use crate::memory::MemoryEngine;
 use crate::name::{ChannelName, Kind};
 use crate::parts::Limits;
-use crate::presence::{Presence, PresenceBusy};
+use crate::presence::{Presence, PresenceAsk, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError};
 use crate::read_marker::{ErasedMarkers, Mark, Marked, MarkerKey, MarkersOf, no_markers};
 use crate::reading::{Fetched, HistoryQuery, Reading};
@@ -151,6 +151,11 @@ impl Channels {
     /// True if other processes serve channels of this server, but not this one.
     pub fn is_local(&self, channel: &ChannelName) -> bool {
         self.is_shared() && self.cluster_of(channel).is_none()
+    }
+
+    /// True if other processes serve a channel, too.
+    pub(crate) fn is_of_several(&self, channel: &ChannelName) -> bool {
+        self.cluster_of(channel).is_some()
     }
 
     /// Appends a message to its channel's log and notifies the workers that follow the channel: all
@@ -528,14 +533,14 @@ impl Channels {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        max_users: usize,
+        ask: impl Into<PresenceAsk>,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
         #[cfg(any(test, feature = "conformance"))]
         self.before(now_ms, Coming::Other);
         match self.cluster_of(channel) {
-            None => self.memory.presence(now_ms, channel, max_users, later),
-            Some(cluster) => cluster.presence(now_ms, channel, max_users, later),
+            None => self.memory.presence(now_ms, channel, ask, later),
+            Some(cluster) => cluster.presence(now_ms, channel, ask.into(), later),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::later::{Answer, Later};
 use crate::listing::{ListPart, ListQuery, ListStep, ListedChannel};
 use crate::name::{ChannelName, Kind};
 use crate::parts::{HeldPart, Limits, Parts};
-use crate::presence::{Presence, PresenceBusy};
+use crate::presence::{Presence, PresenceAsk, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
 use crate::read_marker::{ErasedMarkers, Mark, Marked, MarkerKey, MarkersOf};
 use crate::reading::{Fetched, Reading};
@@ -243,7 +243,7 @@ pub trait Cluster: Send + Sync {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        max_users: usize,
+        ask: PresenceAsk,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy>;
 

@@ -159,7 +159,7 @@ pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
 pub use message::{Body, BodyError, Content, InFlight, Message, Reader};
 pub use name::{ChannelName, Kind};
 pub use prefetch::AHEAD;
-pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
+pub use presence::{Presence, PresenceAsk, PresenceBusy, PresenceCache, PresenceQuery};
 pub use presence_events::{PresenceEventSettings, PresenceEvents, PresenceThaw};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
 pub use publication::{

@@ -43,6 +43,22 @@ const USERS_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 /// Queries of all clients that may wait for workers. Beyond it queries are refused.
 pub(crate) const OPEN_MAX: usize = 16_384;
 
+/// What a query is to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PresenceAsk {
+    /// Users that the answer names, at most.
+    pub max_users: usize,
+    /// True if no earlier scan may answer: everybody who follows the channel now is in the answer.
+    /// Those who ask so limit how often.
+    pub is_anew: bool,
+}
+
+impl From<usize> for PresenceAsk {
+    fn from(max_users: usize) -> PresenceAsk {
+        PresenceAsk { max_users, is_anew: false }
+    }
+}
+
 /// The connections and users of a channel: the answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
@@ -213,10 +229,11 @@ impl PresenceCache {
         now_ms: u64,
         channel: &ChannelName,
         (connections, workers): (usize, usize),
-        max_users: usize,
+        ask: PresenceAsk,
         later: Later<'_, Presence>,
     ) -> Result<Asked, PresenceBusy> {
-        if workers == 0 || connections < SHARED_FOLLOWERS_MIN {
+        let PresenceAsk { max_users, is_anew } = ask;
+        if workers == 0 || is_anew || connections < SHARED_FOLLOWERS_MIN {
             return self.ask_anew(channel, (connections, workers), max_users, later);
         }
         // Held until the entry is in place, so that only one of two simultaneous requests starts a
@@ -256,9 +273,8 @@ impl PresenceCache {
         Ok((answer, Some(query)))
     }
 
-    /// Takes a query that no earlier scan may answer: everybody who follows the channel now is in
-    /// the answer. Callers limit how often.
-    pub(crate) fn ask_anew(
+    /// Takes a query that no earlier scan may answer.
+    fn ask_anew(
         self: &Arc<Self>,
         channel: &ChannelName,
         (connections, workers): (usize, usize),

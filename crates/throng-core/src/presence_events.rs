@@ -12,12 +12,18 @@
 //!   counted alike: a number that falls is told when it has not risen again within the grace.
 //! * Beyond [`PresenceEventSettings::max_named`] connections, events have their number only, and
 //!   nobody is looked for.
+//! * In a channel that several processes serve, a look asks all of them. The others say when there
+//!   is something to look for. While not all answer, nobody leaves, and events say that they are
+//!   partial. Users who were on a process that is gone leave without a grace: it was silent for
+//!   about as long.
 //!
 //! Another process goes on with all of that: `frozen` writes and reads it.
 //!
 //! It does no I/O: call [`PresenceEvents::step`] about ten times a second.
 
 mod frozen;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,12 +31,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use throng_wire::v1;
 
 use crate::age_clock::SLACK_MS;
+use crate::channels::Channels;
 use crate::clock;
 use crate::later::{Answer, Later, Ticket};
+use crate::members::exchange::{Contact, GONE_MS};
 use crate::memory::MemoryEngine;
 use crate::message::Body;
 use crate::name::ChannelName;
-use crate::presence::Presence;
+use crate::presence::{Presence, PresenceAsk};
 use crate::publication::Publication;
 use crate::watched_presence::PresenceState;
 pub use frozen::PresenceThaw;
@@ -49,6 +57,10 @@ const IDLE_MS: u64 = 60_000;
 /// Channels that nobody follows any more are not remembered while there are more than this: a
 /// client can follow and leave any number.
 const REMEMBERED_MAX: usize = 10_000;
+
+/// How long not all processes have to answer until it is told, in milliseconds, and how often they
+/// are asked again: one may only be late, or go on in another process.
+const PARTIAL_MS: u64 = 1_000;
 
 /// Channels that are looked at in one step, and queries under way. The others wait their turn.
 const LOOKS_MAX: usize = 1024;
@@ -87,6 +99,12 @@ struct Channel {
     connections: usize,
     /// Since when there are fewer, and the most that there were since.
     fewer: Option<(u64, usize)>,
+    /// Since when looks have found a part only.
+    partial_since_ms: Option<u64>,
+    /// True if subscribers know that.
+    is_partial: bool,
+    /// Since when a process was silent that is gone now, if no look without it has been complete.
+    silent_since_ms: Option<u64>,
     /// Changes not yet sent to subscribers.
     joined: BTreeSet<Arc<str>>,
     left: BTreeMap<Arc<str>, u64>,
@@ -106,6 +124,8 @@ pub struct PresenceEvents {
     found: Found,
     /// Queries under way.
     asked: usize,
+    /// How well other processes were known in the last step.
+    contact: Option<Contact>,
 }
 
 impl PresenceEvents {
@@ -117,11 +137,14 @@ impl PresenceEvents {
             due: BTreeSet::new(),
             found: Found::default(),
             asked: 0,
+            contact: None,
         }
     }
 
     /// Takes in what has changed, and publishes the events that are due.
-    pub fn step(&mut self, now_ms: u64, engine: &MemoryEngine) {
+    pub fn step(&mut self, now_ms: u64, channels: &Channels) {
+        let engine = &**channels.memory();
+        engine.tell_changed_presence(now_ms);
         let mut names = Vec::new();
         engine.presence_cache().watched.take_changed(&mut names);
         for name in names {
@@ -134,6 +157,7 @@ impl PresenceEvents {
             let due_ms = channel.next_ms.max(now_ms);
             self.bring_forward(&name, due_ms);
         }
+        self.follow_contact(now_ms, channels);
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         for (name, presence) in found {
             self.asked -= 1;
@@ -150,13 +174,35 @@ impl PresenceEvents {
                 continue;
             }
             looks += 1;
-            self.look(now_ms, engine, &name);
+            self.look(now_ms, channels, &name);
         }
     }
 
     /// The number of channels that are watched, or were recently.
     pub fn channels(&self) -> usize {
         self.channels.len()
+    }
+
+    /// Looks at all channels that several processes serve, if others may have changed without
+    /// telling.
+    fn follow_contact(&mut self, now_ms: u64, channels: &Channels) {
+        let contact = channels.memory().contact(now_ms);
+        let before = std::mem::replace(&mut self.contact, contact);
+        let Some(contact) = contact.filter(|_| before != contact) else { return };
+        let is_one_gone = before.is_some_and(|before| before.gone < contact.gone);
+        let mut marked = Vec::new();
+        for (name, channel) in &mut self.channels {
+            if channels.is_of_several(name) {
+                channel.is_changed = true;
+                if is_one_gone {
+                    channel.silent_since_ms.get_or_insert(now_ms.saturating_sub(GONE_MS));
+                }
+                marked.push((name.clone(), channel.next_ms.max(now_ms)));
+            }
+        }
+        for (name, due_ms) in marked {
+            self.bring_forward(&name, due_ms);
+        }
     }
 
     /// Looks at a channel not later than this, unless a query is under way.
@@ -198,7 +244,8 @@ impl PresenceEvents {
     fn rests(&mut self, now_ms: u64, name: &ChannelName) -> bool {
         let Some(channel) = self.channels.get_mut(name) else { return true };
         let is_settled = !channel.is_changed && !channel.is_untold && channel.told_ms > 0;
-        if !is_settled || channel.grace_ends_ms(self.settings.grace_ms).is_some() {
+        let is_whole = channel.partial_since_ms.is_none();
+        if !is_settled || !is_whole || channel.grace_ends_ms(self.settings.grace_ms).is_some() {
             return false;
         }
         let again_ms = now_ms + IDLE_MS;
@@ -208,14 +255,16 @@ impl PresenceEvents {
     }
 
     /// Counts a channel's connections, and asks for its users if they are few.
-    fn look(&mut self, now_ms: u64, engine: &MemoryEngine, name: &ChannelName) {
+    fn look(&mut self, now_ms: u64, channels: &Channels, name: &ChannelName) {
+        let engine = &**channels.memory();
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.due_ms = None;
         channel.looked_ms = now_ms;
         channel.is_changed = false;
         let connections = engine.audience(name).subscribers;
         let connections = usize::try_from(connections).unwrap_or(usize::MAX);
-        if connections > self.settings.max_named {
+        let is_crowded = connections > self.settings.max_named;
+        if is_crowded && !channels.is_of_several(name) {
             let presence = Presence { connections, is_cut: true, ..Presence::default() };
             return self.conclude(now_ms, engine, name, Some(presence));
         }
@@ -227,7 +276,9 @@ impl PresenceEvents {
             })
         };
         // Anew: an answer that is remembered for clients lacks the change.
-        match engine.presence_anew(name, self.settings.max_named, Later::new(&mut issue)) {
+        let max_users = if is_crowded { 0 } else { self.settings.max_named };
+        let ask = PresenceAsk { max_users, is_anew: true };
+        match channels.presence(now_ms, name, ask, Later::new(&mut issue)) {
             Ok(Answer::Now(presence)) => self.conclude(now_ms, engine, name, Some(presence)),
             Ok(Answer::Later(_)) => self.asked += 1,
             Err(_) => self.conclude(now_ms, engine, name, None),
@@ -246,7 +297,10 @@ impl PresenceEvents {
         let watchers = engine.audience(&ChannelName::presence_events(name.name())).subscribers;
         let interval_ms = INTERVAL_MS.max(watchers.saturating_mul(1000) / DELIVERIES_PER_S);
         match presence {
-            Some(presence) => channel.take(now_ms, self.settings.grace_ms, presence),
+            Some(mut presence) => {
+                presence.is_cut |= presence.connections > self.settings.max_named;
+                channel.take(now_ms, self.settings.grace_ms, presence);
+            }
             None => channel.is_changed = true,
         }
         if channel.is_untold {
@@ -257,6 +311,9 @@ impl PresenceEvents {
         let grace_ends_ms = channel.grace_ends_ms(self.settings.grace_ms);
         let again_ms = match (is_pending, grace_ends_ms) {
             (true, _) => channel.next_ms.max(now_ms + 1),
+            (false, _) if channel.partial_since_ms.is_some() => {
+                channel.next_ms.max(now_ms + PARTIAL_MS)
+            }
             (false, Some(ends_ms)) => ends_ms.max(channel.next_ms),
             (false, None) => now_ms + IDLE_MS,
         };
@@ -273,9 +330,20 @@ impl Channel {
         // From the end of the look that did not find a user to the beginning of this one, which may
         // have found it: that is the time for which the user was away for sure.
         let looked_ms = self.looked_ms;
-        let is_over = |since_ms: u64| looked_ms.saturating_sub(since_ms) >= grace_ms;
-        self.count(found.connections, now_ms, is_over);
-        if found.is_cut {
+        let silent_since_ms = self.silent_since_ms;
+        let is_over = |since_ms: u64| {
+            looked_ms.saturating_sub(since_ms) >= grace_ms
+                || silent_since_ms.is_some_and(|silent_ms| since_ms >= silent_ms)
+        };
+        let is_partial = found.is_partial;
+        self.take_partial(now_ms, is_partial, is_first);
+        // Connections and users that were not found may be where nobody has answered.
+        if !is_partial || found.connections > self.connections {
+            self.count(found.connections, now_ms, is_over);
+        }
+        // Others may still have so many.
+        let is_crowded = self.users.is_none() && is_partial && !is_first;
+        if found.is_cut || is_crowded {
             self.is_untold |= self.users.take().is_some();
             self.joined.clear();
             self.left.clear();
@@ -290,6 +358,9 @@ impl Channel {
         users.retain(|user, away_since_ms| {
             if present.contains(user) {
                 *away_since_ms = None;
+                return true;
+            }
+            if is_partial {
                 return true;
             }
             let since_ms = *away_since_ms.get_or_insert(now_ms);
@@ -312,6 +383,17 @@ impl Channel {
                 self.is_untold = true;
             }
         }
+    }
+
+    /// Notes whether all processes have answered.
+    fn take_partial(&mut self, now_ms: u64, is_partial: bool, is_first: bool) {
+        let since_ms = *self.partial_since_ms.get_or_insert(now_ms);
+        if !is_partial {
+            (self.partial_since_ms, self.silent_since_ms) = (None, None);
+        }
+        let is_late = is_first || now_ms.saturating_sub(since_ms) >= PARTIAL_MS;
+        let is_told = is_partial && (self.is_partial || is_late);
+        self.is_untold |= std::mem::replace(&mut self.is_partial, is_told) != is_told;
     }
 
     fn count(&mut self, connections: usize, now_ms: u64, is_over: impl Fn(u64) -> bool) {
@@ -354,6 +436,7 @@ impl Channel {
             time_ms,
             connections: self.connections,
             users: users.as_deref(),
+            is_partial: self.is_partial,
         };
         let mut state = Vec::new();
         v1::presence_state(&mut state, fields);
@@ -374,66 +457,5 @@ impl Channel {
             self.left.clear();
             self.is_untold = false;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::num::NonZeroU32;
-
-    use super::*;
-    use crate::engine::Follow;
-    use crate::id::{Epoch, LocalId, WorkerId};
-    use crate::reading::StartAt;
-    use crate::rules::{Rule, Rules};
-    use crate::worker_queue::{Notification, WorkerQueue};
-
-    /// An engine with one worker, which follows a channel and its presence events.
-    fn watched(channel: &ChannelName) -> (MemoryEngine, Arc<WorkerQueue>) {
-        let queue = Arc::new(WorkerQueue::new(|| {}));
-        let rule = Rule { presence_events: true, ..Rule::default() };
-        let rules = Arc::new(Rules::new(Vec::new(), rule));
-        let engine =
-            MemoryEngine::new(Epoch::numbered(1), rules, vec![Arc::clone(&queue)], 1 << 20);
-        let log = ChannelName::presence_events(channel.name());
-        for (at, channel) in (0..).zip([channel, &log]) {
-            let follow = Follow {
-                channel,
-                worker: WorkerId(0),
-                local_if_new: LocalId(NonZeroU32::MIN.saturating_add(at)),
-                start: StartAt::Live,
-            };
-            engine.follow(1, follow);
-        }
-        engine.presence_cache().watched.watch(channel);
-        (engine, queue)
-    }
-
-    /// Answers the queries in a queue, and returns how many there were.
-    fn answer(queue: &WorkerQueue) -> usize {
-        let mut posted = Vec::new();
-        queue.take(&mut posted);
-        let queries = posted.iter().filter_map(|notification| match notification {
-            Notification::Presence { query, .. } => Some(query),
-            _ => None,
-        });
-        queries.map(|query| query.answer(Vec::new(), false)).count()
-    }
-
-    #[test]
-    fn nobody_is_asked_about_a_channel_in_which_nothing_happens() {
-        let room = ChannelName::channel("room");
-        let (engine, queue) = watched(&room);
-        let mut events =
-            PresenceEvents::new(PresenceEventSettings { grace_ms: 1000, max_named: 100 });
-        let mut asked = 0;
-        for step in 0..3000 {
-            events.step(1000 + step * 100, &engine);
-            asked += answer(&queue);
-        }
-        assert_eq!((asked, events.channels()), (1, 1));
-        engine.presence_cache().watched.mark(room.key());
-        events.step(400_000, &engine);
-        assert_eq!(answer(&queue), 1);
     }
 }

@@ -395,6 +395,11 @@ impl Rules {
         self.list.iter().any(|rule| rule.presence_events)
     }
 
+    /// True if any channel in a journal has presence events.
+    pub(crate) fn have_presence_events_in(&self, journal: JournalId) -> bool {
+        self.list.iter().any(|rule| rule.presence_events && rule.journal == Some(journal))
+    }
+
     /// Which channels a journal keeps, and how much of each: a text that is another one if any of
     /// that is.
     pub fn kept_by(&self, journal: JournalId) -> String {

@@ -1,15 +1,22 @@
 //! The channels whose presence events somebody follows: what each subscriber is told at first, and
 //! which channels have changed since the last event.
 //!
+//! If other processes serve some of the channels, too, each tells the others which of them have
+//! changed in it, whether or not anybody watches them there.
+//!
 //! The engine marks a channel when its followers change, workers look up the state for a new
 //! subscriber, and [`PresenceEvents`](crate::PresenceEvents) owns everything else. A channel that
 //! nobody watches costs a look-up for each change, and only if its rule has presence events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::name::{ChannelName, Kind, kind_of_key};
+
+/// Changed channels that are noted for other processes, at most. If there are more, the others look
+/// at all channels that they watch.
+const UNTOLD_MAX: usize = 16_384;
 
 /// The members of a channel as of the last presence event.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +40,30 @@ struct Channels {
     watched: HashMap<ChannelName, Watched>,
     /// Those of `watched` that have changed.
     changed: Vec<ChannelName>,
+    /// What others are to be told; `None` if there are none.
+    untold: Option<ChangedHere>,
+}
+
+/// The channels that have changed in this process since others were told.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedHere {
+    /// Their [keys](ChannelName::key).
+    pub(crate) keys: HashSet<Box<str>>,
+    /// True if not all of them are noted.
+    pub(crate) has_more: bool,
+}
+
+impl ChangedHere {
+    fn note(&mut self, key: &str) {
+        if self.keys.contains(key) {
+            return;
+        }
+        if self.keys.len() < UNTOLD_MAX {
+            self.keys.insert(key.into());
+        } else {
+            self.has_more = true;
+        }
+    }
 }
 
 impl Channels {
@@ -67,9 +98,33 @@ impl WatchedPresence {
     /// their users.
     pub fn mark(&self, key: &str) {
         // Inboxes have no presence events.
-        if kind_of_key(key) == Kind::Channel && self.lock().mark(key) {
+        if kind_of_key(key) != Kind::Channel {
+            return;
+        }
+        let mut channels = self.lock();
+        if let Some(untold) = &mut channels.untold {
+            untold.note(key);
+        }
+        if channels.mark(key) {
             self.has_changed.store(true, Ordering::Release);
         }
+    }
+
+    /// Notes that the followers of a channel have changed in another process, or their users.
+    pub(crate) fn mark_elsewhere(&self, key: &str) {
+        if self.lock().mark(key) {
+            self.has_changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Notes from now on what others are to be told.
+    pub(crate) fn begin_telling(&self) {
+        self.lock().untold.get_or_insert_default();
+    }
+
+    /// What others are to be told.
+    pub(crate) fn take_untold(&self) -> ChangedHere {
+        self.lock().untold.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns what a new subscriber of a channel's presence events is told. `None` if the first

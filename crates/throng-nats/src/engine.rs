@@ -104,9 +104,9 @@ use throng_core::{
     Answer, BookmarkKeys, ChangeError, ChangeOutcome, ChannelName, Delivered, EngineMetrics, Erase,
     EraseOutcome, ErasedMarkers, Fetched, KeyPage, KeyQuery, Later, ListPart, ListQuery,
     ListedChannel, LogChange, LogState, Mark, Marked, MarkerKey, MarkersOf, MemoryEngine,
-    MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError,
-    Reading, Retention, Rule, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication,
-    WantedTags, Watermark,
+    MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceAsk, PresenceBusy, Publication,
+    PublishError, Reading, Retention, Rule, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
+    VolatilePublication, WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -511,10 +511,10 @@ impl Cluster for NatsJournal {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        max_users: usize,
+        ask: PresenceAsk,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
-        self.shared.presence(now_ms, channel, max_users, later)
+        self.shared.presence(now_ms, channel, ask, later)
     }
 
     fn tell_bookmarks(&self, left: &[(BookmarkKeys, u64)]) {

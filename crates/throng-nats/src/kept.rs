@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::api::FORMAT;
 
 /// The lines that are kept of this version.
@@ -17,4 +19,16 @@ pub(crate) fn lines(kind: &str, current: &[String]) -> Vec<String> {
     }
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     text.lines().map(str::to_owned).collect()
+}
+
+/// Reads kept lines of JSON as values of a type, which have to be these.
+pub(crate) fn reads<T>(kind: &str, values: &[T])
+where
+    T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug,
+{
+    let current: Vec<String> =
+        values.iter().map(|value| serde_json::to_string(value).unwrap()).collect();
+    let kept = lines(kind, &current);
+    let read: Vec<T> = kept.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(read, values);
 }

@@ -17,10 +17,10 @@ use throng_wire::Labels;
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::presence_events::{self, PresenceShared};
+use crate::presence_events::PresenceShared;
 use crate::settings::Settings;
 
-/// How often numbers are told: how late one may be.
+/// How often numbers are told, and channels looked at that have changed: how late an event may be.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A channel with more subscribers is large.
@@ -129,32 +129,33 @@ fn message(channel: ChannelName, count: u64) -> VolatilePublication {
     }
 }
 
-/// Tells numbers and publishes presence events, as far as there are any, until they are aborted.
-/// Requires the runtime.
+/// Tells numbers and publishes presence events, if there are any, until it is aborted. Requires the
+/// runtime.
 pub(crate) fn spawn_events(
     counts: Option<Arc<SubscriptionCounts>>,
     presence: &Option<PresenceShared>,
     channels: &Arc<Channels>,
     control: &Arc<Control>,
-) -> Vec<AbortHandle> {
-    let presence = presence_events::spawn(presence.as_ref(), channels, control);
-    presence.into_iter().chain(spawn(counts, channels, control)).collect()
-}
-
-fn spawn(
-    counts: Option<Arc<SubscriptionCounts>>,
-    channels: &Arc<Channels>,
-    control: &Arc<Control>,
 ) -> Option<AbortHandle> {
-    let (counts, channels, control) = (counts?, Arc::clone(channels), Arc::clone(control));
+    if counts.is_none() && presence.is_none() {
+        return None;
+    }
+    let (presence, channels, control) =
+        (presence.clone(), Arc::clone(channels), Arc::clone(control));
     let task = tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
-            // Another process may go on with the channels.
+            // Another process may go on with them.
             let Some(_acting) = control.hold().act() else { continue };
-            counts.step(clock::now_ms(), &channels);
+            let now_ms = clock::now_ms();
+            if let Some(presence) = &presence {
+                presence.lock().unwrap_or_else(PoisonError::into_inner).step(now_ms, &channels);
+            }
+            if let Some(counts) = &counts {
+                counts.step(now_ms, &channels);
+            }
         }
     });
     Some(task.abort_handle())

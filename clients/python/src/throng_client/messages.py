@@ -419,6 +419,7 @@ def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
         time=fields["time"],
         joined=fields.get("joined", []),
         left=[Absence(each["user"], each["last_seen"]) for each in fields.get("left", [])],
+        partial=bool(fields.get("partial")),
     )
 
 

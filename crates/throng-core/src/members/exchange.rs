@@ -66,7 +66,7 @@ const LATE_MAX: u32 = 8;
 
 /// After this silence a process is gone, in milliseconds. Longer than it takes to notice that the
 /// own connection is silent: whoever is cut off must not take all others for gone.
-const GONE_MS: u64 = 7_500;
+pub(crate) const GONE_MS: u64 = 7_500;
 
 /// A process that has not looked for so long was halted itself, in milliseconds: it has not read
 /// what others have sent.
@@ -166,6 +166,12 @@ struct Peer {
     retry_ms: u64,
 }
 
+impl Peer {
+    fn is_heard(&self, now_ms: u64) -> bool {
+        self.heard_ms.is_some_and(|heard_ms| now_ms < heard_ms + FRESH_MS)
+    }
+}
+
 /// A question under way.
 #[derive(Debug)]
 pub(crate) struct OpenAsk {
@@ -213,6 +219,19 @@ pub(crate) struct ExchangeState {
     waiting: Vec<Waiting>,
     /// Times at which news was lost.
     pub(crate) losses: u64,
+    /// Processes that have become silent for good.
+    gone: u64,
+}
+
+/// How well the others are known. It is another one whenever they may have changed without telling.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Contact {
+    is_connected: bool,
+    are_all_heard: bool,
+    others: usize,
+    losses: u64,
+    /// Processes that have become silent for good.
+    pub(crate) gone: u64,
 }
 
 /// The exchange of members with the other processes.
@@ -302,8 +321,20 @@ impl ExchangeState {
         }
     }
 
+    /// Some changes are not told: others have to find them out.
+    pub(crate) fn skip(&mut self) {
+        self.number += 1;
+        self.queue.clear();
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         self.is_connected
+    }
+
+    pub(crate) fn contact(&self, now_ms: u64) -> Contact {
+        let are_all_heard = self.peers.values().all(|peer| peer.is_heard(now_ms));
+        let &ExchangeState { is_connected, losses, gone, .. } = self;
+        Contact { is_connected, are_all_heard, others: self.peers.len(), losses, gone }
     }
 
     /// Others can be reached, or not any more. Returns what waits for them in vain.
@@ -387,7 +418,9 @@ impl ExchangeState {
             return (Vec::new(), was_halted);
         }
         let gone = self.peers.extract_if(.., |_, peer| now_ms >= peer.there_ms + GONE_MS);
-        (gone.map(|(_, peer)| peer.id).collect(), was_halted)
+        let gone: Vec<_> = gone.map(|(_, peer)| peer.id).collect();
+        self.gone += gone.len() as u64;
+        (gone, was_halted)
     }
 
     /// When any other process was heard last; `None` if this is the only one.
@@ -399,10 +432,9 @@ impl ExchangeState {
     /// True if the parts of all others are known, where those of one channel are `parts`.
     pub(crate) fn is_whole(&self, now_ms: u64, parts: &[(PeerId, Base)]) -> bool {
         let is_known = |peer: &Peer| {
-            let is_fresh = peer.heard_ms.is_some_and(|heard_ms| now_ms < heard_ms + FRESH_MS);
             let is_part =
                 |(id, base): &(PeerId, Base)| *id == peer.id && base.generation == peer.generation;
-            is_fresh && parts.iter().any(is_part)
+            peer.is_heard(now_ms) && parts.iter().any(is_part)
         };
         self.is_connected && self.peers.values().all(is_known)
     }
@@ -410,12 +442,11 @@ impl ExchangeState {
     /// True if a process that is heard has a part which is not known here. All questions for it
     /// may have been in vain.
     pub(crate) fn lacks_part(&self, now_ms: u64, parts: &[(PeerId, Base)]) -> bool {
-        let is_heard =
-            |peer: &Peer| peer.heard_ms.is_some_and(|heard_ms| now_ms < heard_ms + FRESH_MS);
         let is_known = |peer: &Peer| {
             parts.iter().any(|(id, base)| *id == peer.id && base.generation == peer.generation)
         };
-        self.is_connected && self.peers.values().any(|peer| is_heard(peer) && !is_known(peer))
+        self.is_connected
+            && self.peers.values().any(|peer| peer.is_heard(now_ms) && !is_known(peer))
     }
 
     /// Asks all others for their parts of a channel.

@@ -5,6 +5,7 @@ mod frozen;
 mod held;
 mod news;
 mod partial;
+mod presence;
 mod shared;
 
 use std::collections::BTreeSet;

@@ -6,7 +6,7 @@ use crate::connection_scan::WantedTags;
 use crate::engine::Audience;
 use crate::later::{Answer, Later, Ticket};
 use crate::name::ChannelName;
-use crate::presence::{Asked, Presence, PresenceBusy};
+use crate::presence::{Asked, Presence, PresenceAsk, PresenceBusy};
 use crate::worker_queue::Notification;
 
 impl MemoryEngine {
@@ -16,26 +16,12 @@ impl MemoryEngine {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        max_users: usize,
+        ask: impl Into<PresenceAsk>,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
         let cache = self.presence_cache();
         self.ask_followers(channel, |followers| {
-            cache.ask(now_ms, channel, followers, max_users, later)
-        })
-    }
-
-    /// Like [`MemoryEngine::presence`], but never answers from a scan that began earlier. Callers
-    /// limit how often.
-    pub(crate) fn presence_anew(
-        &self,
-        channel: &ChannelName,
-        max_users: usize,
-        later: Later<'_, Presence>,
-    ) -> Result<Answer<Presence>, PresenceBusy> {
-        let cache = self.presence_cache();
-        self.ask_followers(channel, |followers| {
-            cache.ask_anew(channel, followers, max_users, later)
+            cache.ask(now_ms, channel, followers, ask.into(), later)
         })
     }
 

@@ -73,6 +73,9 @@ impl Channel {
     }
 }
 
+/// The end of a state that is partial.
+const PARTIAL: &str = r#","partial":true}"#;
+
 /// Reads what [`PresenceEvents::freeze`] has written, record by record.
 #[derive(Debug)]
 pub struct PresenceThaw {
@@ -118,7 +121,9 @@ impl PresenceThaw {
         if name.kind() != Kind::Channel || self.events.channels.contains_key(&name) {
             return Err(ThawError::Invalid("a watched channel"));
         }
-        let (channel, json) = thaw(&mut decoder, self.now_ms)?;
+        let (mut channel, json) = thaw(&mut decoder, self.now_ms)?;
+        // Subscribers know what the last event said. In names there is no such text.
+        channel.is_partial = json.as_deref().is_some_and(|json| json.ends_with(PARTIAL));
         decoder.finish()?;
         let state = json.map(|json| Arc::new(PresenceState { time_ms: channel.told_ms, json }));
         watched.resume(&name, state);
@@ -170,6 +175,9 @@ fn thaw(decoder: &mut Decoder<'_>, now_ms: u64) -> Result<(Channel, Option<Box<s
         users,
         connections,
         fewer,
+        partial_since_ms: None,
+        is_partial: false,
+        silent_since_ms: None,
         joined,
         left,
         is_untold: flags & IS_UNTOLD != 0,
@@ -201,6 +209,9 @@ mod tests {
             users: Some([(user("ann"), None), (user("bob"), Some(NOW_MS))].into()),
             connections: 3,
             fewer: Some((NOW_MS, 2)),
+            partial_since_ms: None,
+            is_partial: false,
+            silent_since_ms: None,
             joined: [user("ann")].into(),
             left: [(user("cy"), NOW_MS)].into(),
             is_untold: true,
@@ -269,14 +280,15 @@ mod tests {
     fn a_channel_that_nobody_follows_any_more_is_forgotten() {
         let rules = Arc::new(Rules::default());
         let engine = MemoryEngine::new(Epoch::numbered(1), rules, Vec::new(), 1 << 20);
-        let watched = &engine.presence_cache().watched;
+        let cache = Arc::clone(engine.presence_cache());
+        let watched = &cache.watched;
         let mut events = PresenceEvents::new(SETTINGS);
         events.channels.insert(ChannelName::channel("room"), channel());
         let mut thaw = PresenceThaw::new(SETTINGS, NOW_MS);
         let frozen = records(&events, watched);
         frozen.iter().for_each(|record| thaw.record(record, watched).unwrap());
         let mut thawed = thaw.finish();
-        thawed.step(NOW_MS + 120_000, &engine);
+        thawed.step(NOW_MS + 120_000, &crate::Channels::from(engine));
         assert_eq!((thawed.channels(), watched.channels()), (0, 0));
     }
 }

@@ -371,7 +371,7 @@ fn it_is_told_of_presence() {
     let _ann = rig.get("/channels/room?user=ann");
     for _ in 0..30 {
         rig.pass(1);
-        events.step(rig.now_ms(), &rig.engine);
+        events.step(rig.now_ms(), rig.channels());
         rig.work();
     }
     let told = texts(&client);

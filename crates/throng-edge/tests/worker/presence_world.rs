@@ -237,7 +237,7 @@ impl World {
     fn pass(&mut self, ticks: usize) {
         for _ in 0..ticks {
             self.rig.pass(1);
-            self.events.step(self.rig.now_ms(), &self.rig.engine);
+            self.events.step(self.rig.now_ms(), self.rig.channels());
             self.rig.work();
             self.look();
         }
@@ -410,12 +410,12 @@ fn a_crowd_that_joins_costs_a_few_events() {
         rig.get(&format!("/channels/room?user=u{joined}"));
         if joined % 100 == 0 {
             rig.pass(1);
-            events.step(rig.now_ms(), &rig.engine);
+            events.step(rig.now_ms(), rig.channels());
         }
     }
     for _ in 0..10 {
         rig.pass(1);
-        events.step(rig.now_ms(), &rig.engine);
+        events.step(rig.now_ms(), rig.channels());
     }
     rig.work();
     let told = take_events(&mut watcher.received_bytes());
@@ -448,7 +448,7 @@ fn a_long_poll_waits_for_the_next_event() {
     let mut pass = |rig: &mut Rig, ticks: usize| {
         for _ in 0..ticks {
             rig.pass(1);
-            events.step(rig.now_ms(), &rig.engine);
+            events.step(rig.now_ms(), rig.channels());
             rig.work();
         }
     };
@@ -480,7 +480,7 @@ fn a_connection_joins_when_it_gets_a_user() {
     let mut pass = |rig: &mut Rig, ticks: usize| {
         for _ in 0..ticks {
             rig.pass(1);
-            events.step(rig.now_ms(), &rig.engine);
+            events.step(rig.now_ms(), rig.channels());
             rig.work();
         }
     };
@@ -514,7 +514,7 @@ fn newcomers_during_a_remembered_answer_are_told() {
     }
     let mut pass = |rig: &mut Rig, ticks: usize| {
         for _ in 0..ticks {
-            events.step(rig.now_ms(), &rig.engine);
+            events.step(rig.now_ms(), rig.channels());
             rig.work();
             rig.pass(1);
         }
@@ -550,14 +550,14 @@ fn channels_that_nobody_follows_are_forgotten() {
     }
     for _ in 0..20 {
         rig.pass(1);
-        events.step(rig.now_ms(), &rig.engine);
+        events.step(rig.now_ms(), rig.channels());
     }
     assert!(events.channels() <= 10_000, "{} channels", events.channels());
     assert_eq!(take_events(&mut watcher.received_bytes()).len(), 1);
     // A minute later there is only the one that somebody follows.
     for _ in 0..620 {
         rig.pass(1);
-        events.step(rig.now_ms(), &rig.engine);
+        events.step(rig.now_ms(), rig.channels());
     }
     assert_eq!(events.channels(), 1);
     assert_eq!(rig.engine.presence_cache().watched.channels(), 1);

@@ -213,6 +213,11 @@ impl Rig {
         Rig::with_engine(settings, (access, rules), |memory| Channels::new(memory, Vec::new()))
     }
 
+    /// The channels of the worker.
+    pub(crate) fn channels(&self) -> &Channels {
+        &self.setup.engine
+    }
+
     /// As [`Rig::with_rules`], with the channels that `wrap` makes of what is in memory.
     pub(crate) fn with_engine(
         settings: Settings,

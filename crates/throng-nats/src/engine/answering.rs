@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use throng_core::{
     Answer, ChannelName, ConnectionScan, Delivered, Later, ListedChannel, MessageId, Notification,
-    Receipt, ScanAction, ScanTarget, Scanned, Ticket, WorkerId,
+    PresenceAsk, Receipt, ScanAction, ScanTarget, Scanned, Ticket, WorkerId,
 };
 
 use super::questions::{
@@ -25,7 +25,9 @@ impl NodeShared {
     /// Another node asks. Without an answer it says that one is missing.
     pub(super) fn question(self: &Arc<NodeShared>, reply: String, question: &[u8]) {
         match serde_json::from_slice(question) {
-            Ok(Question::Presence { of, users }) => self.tell_presence(reply, &of, users),
+            Ok(Question::Presence { of, users, anew }) => {
+                self.tell_presence(reply, &of, PresenceAsk { max_users: users, is_anew: anew });
+            }
             Ok(Question::Subscribers(of)) => {
                 self.reply(reply, &self.memory.audience(&of.name()).subscribers);
             }
@@ -71,7 +73,7 @@ impl NodeShared {
         }
     }
 
-    fn tell_presence(self: &Arc<NodeShared>, reply: String, of: &LogName, users: usize) {
+    fn tell_presence(self: &Arc<NodeShared>, reply: String, of: &LogName, ask: PresenceAsk) {
         let now_ms = (self.now_ms)();
         let mut issue = || {
             let (shared, reply) = (Arc::clone(self), reply.clone());
@@ -81,7 +83,7 @@ impl NodeShared {
                 }
             })
         };
-        let asked = self.memory.presence(now_ms, &of.name(), users, Later::new(&mut issue));
+        let asked = self.memory.presence(now_ms, &of.name(), ask, Later::new(&mut issue));
         if let Ok(Answer::Now(presence)) = asked {
             self.reply(reply, &PresenceAnswer::from(&presence));
         }

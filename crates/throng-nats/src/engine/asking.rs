@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use throng_core::{
     Answer, ChannelName, Delivered, Later, ListPart, ListQuery, MessageId, OtherNodes, Presence,
-    PresenceBusy, ScanAction, ScanTarget, Scanned, Ticket,
+    PresenceAsk, PresenceBusy, ScanAction, ScanTarget, Scanned, Ticket,
 };
 
 use super::asks::NodeAnswers;
@@ -112,26 +112,27 @@ impl NodeShared {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        max_users: usize,
+        ask: PresenceAsk,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
         let Some(of) = LogName::of(channel) else {
-            return self.memory.presence(now_ms, channel, max_users, later);
+            return self.memory.presence(now_ms, channel, ask, later);
         };
+        let PresenceAsk { max_users, is_anew } = ask;
         let gathering = Arc::new(Gathering { max_users, parts: Mutex::default() });
         let own = Arc::clone(&gathering);
         let mut issue = || {
             let own = Arc::clone(&own);
             Ticket::new(move |presence| own.add(|parts| parts.own = Some(presence)))
         };
-        let asked = self.memory.presence(now_ms, channel, max_users, Later::new(&mut issue))?;
+        let asked = self.memory.presence(now_ms, channel, ask, Later::new(&mut issue))?;
         if let Answer::Now(presence) = asked {
             gathering.add(|parts| parts.own = Some(Some(presence)));
         }
         let (ticket, answer) = later.ticket();
         gathering.add(|parts| parts.ticket = Some(ticket));
         self.know_members(now_ms, channel, &gathering);
-        let question = Question::Presence { of, users: max_users };
+        let question = Question::Presence { of, users: max_users, anew: is_anew };
         self.ask(&question, (COUNT_MS, false), move |answers| {
             gathering.add(|parts| parts.others = Some(answers.read()));
         });

@@ -148,6 +148,7 @@ impl PartElsewhere {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept::reads;
 
     fn value(object: &str) -> MemberValue {
         MemberValue { stamp: 7, object: object.into() }
@@ -156,18 +157,6 @@ mod tests {
     fn change(object: Option<&str>) -> MemberChange {
         let channel = ChannelName::channel("room");
         MemberChange { channel, key: "ann".into(), value: object.map(value) }
-    }
-
-    /// Lines that are kept, which have to be read as these values.
-    fn reads<T>(kind: &str, values: &[T])
-    where
-        T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug,
-    {
-        let current: Vec<_> =
-            values.iter().map(|value| serde_json::to_string(value).unwrap()).collect();
-        let kept = crate::kept::lines(kind, &current);
-        let read: Vec<T> = kept.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(read, values);
     }
 
     #[test]

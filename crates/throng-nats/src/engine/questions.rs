@@ -23,6 +23,9 @@ pub(super) enum Question {
         of: LogName,
         /// The largest number of users to name.
         users: usize,
+        /// True if no earlier answer will do. Earlier versions do not know the difference.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        anew: bool,
     },
     /// How many follow a channel?
     Subscribers(LogName),
@@ -409,14 +412,19 @@ mod tests {
 
     use super::super::cluster::{ClusterView, NodeFacts, OtherNode};
     use super::*;
+    use crate::kept::reads;
 
     fn again<T: Serialize + for<'a> Deserialize<'a>>(one: &T) -> T {
         serde_json::from_slice(&serde_json::to_vec(one).unwrap()).unwrap()
     }
 
+    fn presence_of_ann() -> Question {
+        Question::Presence { of: LogName::User("ann".into()), users: 3, anew: false }
+    }
+
     #[test]
     fn questions_are_read_as_they_are_written() {
-        let presence = Question::Presence { of: LogName::User("ann".into()), users: 3 };
+        let presence = presence_of_ann();
         let text = serde_json::to_string(&presence).unwrap();
         assert_eq!(text, r#"{"presence":{"of":{"user":"ann"},"users":3}}"#);
         let action = ScanAction::Close(ScanClose {
@@ -441,25 +449,13 @@ mod tests {
         assert!(RemoteAction::of(&ScanAction::Recheck).is_none());
     }
 
-    /// Reads kept lines as values of a type, which have to be these.
-    fn reads<T>(kind: &str, values: &[T])
-    where
-        T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug,
-    {
-        let current: Vec<String> =
-            values.iter().map(|value| serde_json::to_string(value).unwrap()).collect();
-        let kept = crate::kept::lines(kind, &current);
-        let read: Vec<T> = kept.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(read, values);
-    }
-
     #[test]
     fn kept_questions_and_answers_are_read() {
         let close = RemoteAction::Close { code: 4100, reason: "why".into(), may_return: true };
         reads(
             "questions",
             &[
-                Question::Presence { of: LogName::User("ann".into()), users: 3 },
+                presence_of_ann(),
                 Question::Subscribers(LogName::Channel("a/b".into())),
                 Question::Node,
                 Question::Scan {
@@ -575,7 +571,7 @@ mod tests {
     #[test]
     fn unknown_questions_of_later_versions_get_no_answer() {
         let more = r#"{"presence":{"of":{"user":"ann"},"users":3,"more":[1]}}"#;
-        let presence = Question::Presence { of: LogName::User("ann".into()), users: 3 };
+        let presence = presence_of_ann();
         assert_eq!(serde_json::from_str::<Question>(more).unwrap(), presence);
         let answer = r#"{"connections":7,"users":["ann"],"more":true,"later":{}}"#;
         assert_eq!(serde_json::from_str::<PresenceAnswer>(answer).unwrap().connections, 7);

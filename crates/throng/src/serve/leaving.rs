@@ -47,7 +47,7 @@ pub(super) struct Leaving {
     /// The time from the signal to the drain, in which the server is not ready and serves.
     pub(super) delay: Duration,
     /// They end before the connections do: nobody is told that everybody leaves.
-    pub(super) ending_events: Vec<AbortHandle>,
+    pub(super) ending_events: Option<AbortHandle>,
     pub(super) log: LogWriter,
     /// Requests for a new process that takes over, and what it gets.
     pub(super) upgrades: upgrade::Requests,

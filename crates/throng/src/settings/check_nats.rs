@@ -45,17 +45,6 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
             path.display()
         ));
     }
-    let events = tables_in_nats(settings).any(|(_, table)| {
-        let events = table.presence_events.unwrap_or(settings.presence.events);
-        events.0
-    });
-    if events || settings.presence.events.0 {
-        return Some(
-            "presence events are for one node, and for channels that are local; to tell clients on \
-             several nodes who joins and leaves, set members in place of presence-events"
-                .into(),
-        );
-    }
     connection(settings).or_else(|| retention(settings))
 }
 
@@ -125,14 +114,6 @@ mod tests {
                 "engine = nats and revocations-file = /r exclude each other",
             ),
             (
-                "engine = 'nats'\nnats = 'a'\npresence = { events = true }",
-                "presence events are for one node, and for channels that are local",
-            ),
-            (
-                "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\npresence-events = true",
-                "presence events are for one node, and for channels that are local",
-            ),
-            (
                 "engine = 'nats'\nnats = 'a'\nhistory = { messages = 10001 }",
                 "history: messages must be at most 10k with engine = nats, not 10001",
             ),
@@ -151,6 +132,7 @@ mod tests {
             "engine = 'nats'\nnats = 'a'\nnats-ca = 'c'\nnats-tls-first = true",
             "engine = 'nats'\nnats = 'tls://a'\nnats-tls-first = true",
             "engine = 'nats'\nnats = 'a'\ndata = '/d'",
+            "engine = 'nats'\nnats = 'a'\npresence = { events = true }",
             "engine = 'nats'\nnats = 'a'\npresence = { members = 'user' }",
             "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\nmembers = 'user'",
             "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\njournal = 'memory'\n\

@@ -195,7 +195,8 @@ fn notices_have_the_fields_that_are_written() {
         v1::partial(out, event);
     });
     let (user, time) = ("u".into(), 1);
-    let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users: Some(&["u"]) };
+    let (users, is_partial) = (Some(&["u"][..]), true);
+    let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users, is_partial };
     messages.check("presenceEvent", |out, _| v1::presence_state(out, event));
     messages.check("presenceEvent", |out, _| {
         v1::presence_event(out, event, [&user], [(&user, time)]);

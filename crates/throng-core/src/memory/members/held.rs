@@ -157,6 +157,9 @@ impl MemoryEngine {
         (peer, number): (PeerId, u64),
         change: MemberChange,
     ) {
+        if self.takes_changed_presence(&change) {
+            return;
+        }
         let MemberChange { channel, key, value } = change;
         if let Some(tallies) = self.tallies_of(&channel) {
             let news = tallies.take(now_ms, (peer, number), &key, value.map(|value| value.stamp));

@@ -35,12 +35,14 @@ impl MemoryEngine {
     }
 
     /// Has this process exchange members with others that serve the channels of the journal which
-    /// has [no list](MemoryEngine::with_all_listed), if any of these has members or numbers of
-    /// subscribers are wanted. Called once,
-    /// before any subscription begins or goes on.
+    /// has [no list](MemoryEngine::with_all_listed), if any of these has members or presence events
+    /// or numbers of subscribers are wanted. Called once, before any subscription begins or goes
+    /// on.
     pub fn share_members(&self, link: Box<dyn MemberLink>) {
         if let Some(journal) = self.shared.listed_here
-            && (self.rules().have_members_in(journal) || self.members.tallies.is_some())
+            && (self.rules().have_members_in(journal)
+                || self.rules().have_presence_events_in(journal)
+                || self.members.tallies.is_some())
         {
             self.share_members_from(clock::now_ms(), journal, link);
         }
@@ -56,6 +58,9 @@ impl MemoryEngine {
         let exchange = Arc::new(Exchange::new(journal, number, link));
         let is_first = self.members.exchange.set(Arc::clone(&exchange)).is_ok();
         debug_assert!(is_first);
+        if self.rules().have_presence_events_in(journal) {
+            self.presence_cache().watched.begin_telling();
+        }
         let followed = self.all_followed();
         for (channel, _) in &followed {
             self.share(&mut self.members_with(channel), now_ms, channel);

@@ -50,11 +50,17 @@ fn value(user: &str, stamp: u64) -> MemberValue {
 
 impl One {
     fn new(max_bytes: usize) -> One {
-        let rule = Rule {
-            journal: Some(JournalId(0)),
-            members: Some(MembersRule { are_connections: false, grace_ms: 0 }),
-            ..Rule::default()
-        };
+        One::with_rule(
+            max_bytes,
+            Rule {
+                members: Some(MembersRule { are_connections: false, grace_ms: 0 }),
+                ..Rule::default()
+            },
+        )
+    }
+
+    fn with_rule(max_bytes: usize, rule: Rule) -> One {
+        let rule = Rule { journal: Some(JournalId(0)), ..rule };
         let fixture = Fixture::with_rule(rule, 1, max_bytes);
         let (out, now_ms) = (Out::default(), crate::clock::now_ms());
         fixture.engine.share_members_from(now_ms, JournalId(0), Box::new(out.clone()));
@@ -469,4 +475,82 @@ fn the_next_process_knows_which_lists_are_told_to_be_partial() {
     one.engine().tick(one.now_ms);
     one.engine().tick(one.now_ms + 500);
     assert_eq!((heard(&one), one.users()), (vec![false], vec!["ann".to_owned()]));
+}
+
+/// The keys of channels that the others were told to have changed, and the number behind the last.
+fn told_changed(one: &One) -> (Vec<String>, u64) {
+    one.engine().tell_changed_presence(one.now_ms);
+    one.engine().tick(one.now_ms + 1_000);
+    let (mut keys, mut next) = (Vec::new(), 0);
+    for (first, changes) in one.out.told.lock().unwrap().drain(..) {
+        next = first + changes.len() as u64;
+        keys.extend(changes.into_iter().filter(|it| it.channel.name() == "/presence"));
+    }
+    let mut keys: Vec<_> = keys.into_iter().map(|change| change.key.to_string()).collect();
+    keys.sort();
+    (keys, next)
+}
+
+#[test]
+fn processes_tell_each_other_which_channels_have_presence_events_to_come() {
+    let mut one = One::with_rule(usize::MAX, Rule { presence_events: true, ..Rule::default() });
+    let cache = Arc::clone(one.engine().presence_cache());
+    let key = room().key().to_owned();
+    cache.watched.mark(&key);
+    cache.watched.mark(&key);
+    cache.watched.mark(ChannelName::user("ann").key());
+    let (keys, next) = told_changed(&one);
+    assert_eq!(keys, [&*key]);
+    // More than can be noted: the others find out that something is missing.
+    one.now_ms += 10_000;
+    for nth in 0..20_000 {
+        cache.watched.mark(ChannelName::channel(&format!("room/{nth}")).key());
+    }
+    let (keys, behind) = told_changed(&one);
+    assert!(next + (keys.len() as u64) < behind, "{next} {} {behind}", keys.len());
+    // What the others tell is looked at, if somebody watches it here.
+    let mut changed = Vec::new();
+    let hear = |number: u64, name: &str| {
+        let name = ChannelName::channel(name);
+        let change = MemberChange {
+            channel: ChannelName::channel("/presence"),
+            key: name.key().into(),
+            value: None,
+        };
+        one.engine().hear_members(one.now_ms, "other", number, vec![change]);
+    };
+    cache.watched.watch(&room());
+    cache.watched.take_changed(&mut changed);
+    changed.clear();
+    hear(7, "room");
+    hear(8, "hall");
+    cache.watched.take_changed(&mut changed);
+    assert_eq!((changed, told_changed(&one).0), (vec![room()], Vec::new()));
+}
+
+#[test]
+fn it_shows_when_others_may_have_changed_without_telling() {
+    let one = One::with_rule(usize::MAX, Rule { presence_events: true, ..Rule::default() });
+    let contact = |after_ms: u64| one.engine().contact(one.now_ms + after_ms).expect("others");
+    let silent = contact(0);
+    one.engine().members_connected(one.now_ms, false);
+    assert_ne!(contact(0), silent, "this one is cut off before it has heard anybody");
+    one.engine().members_connected(one.now_ms, true);
+    assert_eq!(contact(0), silent);
+    one.engine().hear_members(one.now_ms, "other", 5, Vec::new());
+    let heard = contact(0);
+    assert_ne!(silent, heard);
+    one.engine().hear_members(one.now_ms + 1_000, "other", 5, Vec::new());
+    assert_eq!(contact(1_000), heard);
+    assert_ne!(contact(5_000), heard, "it is silent");
+    one.engine().hear_members(one.now_ms + 2_000, "other", 9, Vec::new());
+    let again = contact(2_000);
+    assert_ne!(again, heard, "some news was lost");
+    one.engine().members_connected(one.now_ms + 2_000, false);
+    assert_ne!(contact(2_000), again, "this one is cut off");
+    one.engine().members_connected(one.now_ms + 2_000, true);
+    for after_ms in (2_000..=12_000).step_by(1_000) {
+        one.engine().part_with_silent_nodes(one.now_ms + after_ms);
+    }
+    assert_eq!((contact(12_000).gone, again.gone), (1, 0));
 }

@@ -69,6 +69,8 @@ pub struct PresenceEvent<'a> {
     pub connections: usize,
     /// The users; `None` if there are too many connections to name them.
     pub users: Option<&'a [&'a str]>,
+    /// True if other nodes may have more.
+    pub is_partial: bool,
 }
 
 /// A presence event for a client that has just begun to follow them: who is there now.
@@ -97,13 +99,14 @@ pub fn presence_event<'u>(
 }
 
 fn presence_event_fields<'o>(out: &'o mut Vec<u8>, event: PresenceEvent<'_>) -> Object<'o> {
-    let PresenceEvent { channel, time_ms, connections, users } = event;
+    let PresenceEvent { channel, time_ms, connections, users, is_partial } = event;
     Object::typed(out, "presence")
         .string("channel", channel)
         .number("time", time_ms)
         .number("connections", connections as u64)
         .array("users", users.unwrap_or_default(), |out, user| write_json_string(out, user))
         .boolean("more", users.is_none())
+        .flag("partial", is_partial)
 }
 
 /// A member of a channel, as everybody sees it.
