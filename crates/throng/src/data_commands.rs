@@ -109,6 +109,7 @@ fn compact(store: &StoppedStore) -> Result<()> {
     };
     let before = size()?;
     while store.logs.remove_erased().context("cannot write to the data directory")? {}
+    store.logs.forget_erased().context("cannot write to the data directory")?;
     store.storage.compact().context("cannot compact the data directory")?;
     Ok(terminal::print(&format!("{before} before, {} now\n", size()?))?)
 }

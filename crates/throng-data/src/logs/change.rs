@@ -6,6 +6,7 @@
 //! * A head says whether its log has a record. A log with one is not forgotten.
 //! * An erased message leaves the placeholder of an expired one; an erased history leaves only a
 //!   note of the rows to remove (see `erased`). Each is one commit.
+//! * The name of an erased log is forgotten soon (see `forgotten`), which counts as an erasure.
 
 #[cfg(test)]
 mod tests;
@@ -181,6 +182,7 @@ impl Writer {
             None => {}
         }
         channel.head.has_record = record.is_some();
+        channel.head.is_erased &= record.is_none();
         channel.head.has_ended = record.as_ref().is_some_and(|known| known.record.is_of_end());
         let Some(known) = &mut channel.record else { return Ok(()) };
         let is_of_creation = |record: &Option<KnownRecord>| {
@@ -267,6 +269,7 @@ impl Writer {
         }
         if what == Erase::Log {
             self.set_record(group, name, (None, RoomHolder::NOBODY))?;
+            self.channel(&mut group.channels, name)?.head.is_erased = true;
             if name.kind() == Kind::User {
                 group.batch.remove(Space::Records, format::read_marker(name));
             }

@@ -41,7 +41,7 @@ impl Rewriting {
 }
 
 /// Times by the machine's clock; 0 where there is none.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ErasureNotes {
     pub(super) first_ms: u64,
     pub(super) again_ms: u64,

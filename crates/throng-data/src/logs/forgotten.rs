@@ -15,15 +15,18 @@ use std::sync::Arc;
 
 use throng_core::{ChannelName, Retention};
 
+use super::ages::AgeNow;
 use super::format::{self, LogHead};
 use super::group::{ChannelMap, GroupChannel, WriteBatch};
 use super::names::NameIndex;
+use super::reader::{Logs, unreadable};
 use super::writer::Writer;
 use crate::storage::{KeyOrder, Space, StorageError, Write};
 
 /// The least time for which a log stays empty before it is forgotten, however little is kept: what
-/// clients come back in after a moment without a network.
-const QUIET_MIN_MS: u64 = 5_000;
+/// clients come back in after a moment without a network. A log that was erased with its name is
+/// forgotten then, whatever its age.
+pub(super) const QUIET_MIN_MS: u64 = 5_000;
 
 /// That time if nothing says how old messages become.
 const QUIET_MS: u64 = 24 * 3_600_000;
@@ -43,11 +46,71 @@ pub(super) fn quiet_ms(retention: &Retention) -> u64 {
 /// Names that one step of counting looks at: some milliseconds of work.
 const COUNTED_PER_STEP: u64 = 10_000;
 
+/// Names of erased logs that a commit forgets at most.
+const FORGOTTEN_PER_COMMIT: usize = 2_000;
+
+impl Logs {
+    /// True if idempotency keys of a channel are known.
+    fn has_keys_of(&self, name: &ChannelName) -> Result<bool, StorageError> {
+        let (from, to) = format::keys(name);
+        let mut has_some = false;
+        self.storage.scan(Space::Keys, (&from, &to), KeyOrder::Up, &mut |_, _| {
+            has_some = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(has_some)
+    }
+
+    /// Forgets the names of erased logs, but of those with idempotency keys, while no server runs.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub fn forget_erased(&self) -> Result<(), StorageError> {
+        let mut next = Vec::new();
+        loop {
+            let mut erased = Vec::new();
+            let range: (&[u8], &[u8]) = (&next, &[u8::MAX]);
+            self.storage.scan(Space::Heads, range, KeyOrder::Up, &mut |key, value| {
+                // A check tells of those that cannot be read.
+                let head = LogHead::decode(value).ok().filter(|head| head.is_erased);
+                erased.extend(head.map(|head| (key.to_vec(), head)));
+                if erased.len() < FORGOTTEN_PER_COMMIT {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            let Some((last, _)) = erased.last() else { return Ok(()) };
+            next = [last, &[0][..]].concat();
+            let mut mark = self.mark();
+            let mut writes = Vec::new();
+            for (key, head) in erased {
+                let name = format::name_of(&key).map_err(unreadable)?;
+                let head = self.advance(&name, head)?;
+                if !head.is_erased || self.has_keys_of(&name)? {
+                    continue;
+                }
+                mark = mark.with(&head);
+                let due = head.expires_ms.map(|at_ms| format::at(at_ms, &key));
+                writes.extend(due.map(|due| Write::remove(Space::Expiry, due)));
+                writes.push(Write::remove(Space::Numbers, head.number.to_be_bytes()));
+                writes.push(Write::remove(Space::Heads, key));
+            }
+            writes.push(Write::put(Space::Meta, format::FORGOTTEN, mark.encode()));
+            self.storage.commit(&writes)?;
+            self.raise_mark(mark);
+        }
+    }
+}
+
 impl Writer {
     /// True if a channel that has been empty for long may be forgotten. Those who follow it know
-    /// its head, and go on from there.
-    pub(super) fn may_forget(&self, name: &ChannelName) -> bool {
+    /// its head, and go on from there. The name of an erased one stays with its idempotency keys,
+    /// as its bytes would: after it nothing has them removed from the files.
+    pub(super) fn may_forget(&self, name: &ChannelName, head: &LogHead) -> bool {
         self.followed_head(name).is_none()
+            && (!head.is_erased || self.logs.has_keys_of(name).is_ok_and(|has_some| !has_some))
     }
 
     /// Removes what is known of a channel that has no messages.
@@ -64,6 +127,24 @@ impl Writer {
 
     /// Commits what [`Writer::forget`] has added, with all else.
     pub(super) fn commit_forgotten(
+        &mut self,
+        batch: &mut WriteBatch,
+        forgotten: ChannelMap<GroupChannel>,
+        now: AgeNow,
+    ) -> Result<(), StorageError> {
+        let erasures = self.erasures;
+        if forgotten.values().any(|channel| channel.head.is_erased) {
+            self.erasures.add(&self.logs.rewriting, batch, now.wall_ms);
+        }
+        let committed = self.commit_with_mark(&batch.writes, forgotten);
+        if committed.is_err() {
+            self.erasures = erasures;
+        }
+        committed
+    }
+
+    /// Commits these changes after the mark.
+    fn commit_with_mark(
         &mut self,
         writes: &[Write],
         forgotten: ChannelMap<GroupChannel>,

@@ -202,6 +202,12 @@ pub(super) fn key(channel: &ChannelName, text: &str) -> Vec<u8> {
     key
 }
 
+/// The range of the keys of a channel.
+pub(super) fn keys(channel: &ChannelName) -> (Vec<u8>, Vec<u8>) {
+    // No text has this byte.
+    (name(channel), [&name(channel)[..], &[u8::MAX]].concat())
+}
+
 /// The key of the read marker of an inbox.
 pub(crate) fn read_marker(inbox: &ChannelName) -> Vec<u8> {
     [&[records::Table::ReadMarkers as u8], inbox.name().as_bytes()].concat()
@@ -325,6 +331,7 @@ const HAS_RECORD: u8 = 1 << 1;
 const HAS_KEYS: u8 = 1 << 2;
 const HAS_ENDED: u8 = 1 << 3;
 const HAS_BLANKS: u8 = 1 << 4;
+const IS_ERASED: u8 = 1 << 5;
 
 /// Facts about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -356,11 +363,14 @@ pub(super) struct LogHead {
     pub(super) has_keys: bool,
     /// True if that says that the channel has ended.
     pub(super) has_ended: bool,
+    /// True if the log was erased with its name, and is empty since.
+    pub(super) is_erased: bool,
 }
 
 impl LogHead {
     /// Counts the next message.
     pub(super) fn add(&mut self, offset: u64, measure: &Measure) {
+        self.is_erased = false;
         self.offset = offset;
         self.newest_ms = measure.time_ms;
         self.bytes += measure.bytes;
@@ -394,6 +404,11 @@ impl LogHead {
         (self.floor, self.bytes, self.expiring, self.blanks) = (self.offset, 0, 0, 0);
     }
 
+    /// True if nothing is left of the log.
+    pub(super) fn is_over(&self) -> bool {
+        self.floor == self.offset && !self.has_record && !self.has_keys
+    }
+
     /// The messages between them, and blanks.
     pub(super) fn entries(&self) -> EntryCount {
         let messages = (self.offset - self.floor).saturating_sub(self.blanks);
@@ -425,6 +440,7 @@ impl LogHead {
             (self.has_keys, HAS_KEYS),
             (self.has_ended, HAS_ENDED),
             (self.blanks > 0, HAS_BLANKS),
+            (self.is_erased, IS_ERASED),
         ];
         encoder.u8(marks.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, mark| bits | mark.1));
         if self.blanks > 0 {
@@ -446,8 +462,8 @@ impl LogHead {
             ..LogHead::default()
         };
         let bits = decoder.u8()?;
-        [head.may_lag, head.has_record, head.has_keys, head.has_ended] =
-            [MAY_LAG, HAS_RECORD, HAS_KEYS, HAS_ENDED].map(|bit| bits & bit != 0);
+        [head.may_lag, head.has_record, head.has_keys, head.has_ended, head.is_erased] =
+            [MAY_LAG, HAS_RECORD, HAS_KEYS, HAS_ENDED, IS_ERASED].map(|bit| bits & bit != 0);
         if bits & HAS_BLANKS != 0 {
             head.blanks = decoder.u64()?;
         }

@@ -198,6 +198,7 @@ impl GroupChannel {
             && self.stored.has_record == self.head.has_record
             && self.stored.has_keys == self.head.has_keys
             && self.stored.has_ended == self.head.has_ended
+            && self.stored.is_erased == self.head.is_erased
             && (floor, lost, number) == (self.head.floor, self.head.lost, self.head.number)
             && expires_ms == self.head.expires_ms
             && self.head.offset - self.stored.offset < LAG_MAX;

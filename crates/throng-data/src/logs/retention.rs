@@ -10,7 +10,7 @@ use throng_core::{ChannelName, Retention};
 
 use super::ages::{AgeNow, Expiries, Note};
 use super::due::{Earliest, time_of};
-use super::forgotten::quiet_ms;
+use super::forgotten::{QUIET_MIN_MS, quiet_ms};
 use super::format::{self, LogHead, Measure};
 use super::group::{ChannelMap, Group, GroupChannel, TRIMMED_PER_COMMIT, WriteBatch};
 use super::reader::unreadable;
@@ -180,13 +180,15 @@ impl Writer {
             let is_it = |at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES];
             let noted_ms = channel.head.expires_ms.take_if(|at_ms| is_it(*at_ms));
             let is_due = noted_ms.is_some_and(|at_ms| at_ms != AT_ONCE_MS);
-            let LogHead { floor, offset, has_record, has_keys, .. } = channel.head;
-            let is_over = floor == offset && !has_record && !has_keys;
+            let is_over = is_due && channel.head.is_over();
             batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
-                Some(_) if is_due && is_over && self.may_forget(&name) => {
+                Some(_) if is_over && self.may_forget(&name, &channel.head) => {
                     self.forget(batch, &mut forgotten, (name, channel.head));
                     continue;
+                }
+                Some(_) if is_over && channel.head.is_erased => {
+                    note_expiry(batch, &name, &mut channel.head, Some(now.aged_ms + RETRY_MS));
                 }
                 Some(retention) => {
                     let note = if is_due { Note::Due } else { Note::Later };
@@ -205,7 +207,7 @@ impl Writer {
         let WriteBatch { charged, writes, .. } = &mut group.batch;
         let held = self.logs.room.write(charged.drain(), writes);
         if !forgotten.is_empty() {
-            self.commit_forgotten(&group.batch.writes, forgotten)?;
+            self.commit_forgotten(&mut group.batch, forgotten, now)?;
         } else if !group.batch.writes.is_empty() {
             self.storage().commit(&group.batch.writes)?;
         }
@@ -278,7 +280,8 @@ fn postpone(batch: &mut WriteBatch, space: Space, entry: Vec<u8>, now_ms: u64) {
 
 /// When a log without messages is forgotten: never, if it has a record or a state.
 fn forgotten_ms(head: &LogHead, now_ms: u64, retention: &Retention) -> Option<u64> {
-    (!head.has_record && !head.has_keys).then(|| now_ms.saturating_add(quiet_ms(retention)))
+    let quiet_ms = if head.is_erased { QUIET_MIN_MS } else { quiet_ms(retention) };
+    (!head.has_record && !head.has_keys).then(|| now_ms.saturating_add(quiet_ms))
 }
 
 /// Notes when a log is forgotten that has no messages any more.

@@ -330,5 +330,8 @@ mod tests {
         let all = AllStates { keys: 1, bytes: 2, creations: 3 };
         let row = [1, 2, 3].map(number).concat();
         assert_eq!((AllStates::decode(&row), all.encode()), (Ok(all), row));
+        let head = LogHead { is_erased: true, ..LogHead::default() };
+        let value = Scratch::default().head(&head);
+        assert_eq!((value.last(), LogHead::decode(&value)), (Some(&32), Ok(head)));
     }
 }

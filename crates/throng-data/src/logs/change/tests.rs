@@ -1,11 +1,17 @@
 //! Changes, records and erasure, one after the other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use throng_core::change::{Condition, LogRecord};
-use throng_core::{Attributes, Body, Content, Publication};
+use throng_core::{
+    Attributes, Body, Content, IDEMPOTENCY_MS, IdempotencyKey, Publication, Publisher,
+};
 
 use super::*;
+use crate::logs::erasure_notes::ErasureNotes;
+use crate::logs::forgotten::QUIET_MIN_MS;
+use crate::logs::unreadable::RETRY_MS;
 use crate::logs::{Entry, Logs};
 use crate::storage::Storage;
 use crate::storage::disk::DiskStorage;
@@ -198,10 +204,10 @@ fn a_log_with_a_record_is_not_forgotten() {
     assert_eq!(run.heads(), 0);
     let (_, second) = run.change(&["y"], RecordChange::Write(record("b")));
     assert!(second > first, "no version comes again");
-    // An erased log is forgotten as long after that as one whose last message has expired.
+    // An erased log is forgotten sooner than one whose last message has expired.
     run.pass(AGE_MS / 2);
     assert_eq!(run.erase(Erase::Log), Some(1));
-    run.pass(AGE_MS - 1_000);
+    run.pass(QUIET_MIN_MS - 1_000);
     assert_eq!(run.heads(), 1);
     run.pass(1_000);
     assert_eq!(run.heads(), 0);
@@ -316,6 +322,76 @@ fn an_erased_log_begins_anew_after_its_last_offset() {
 }
 
 #[test]
+fn the_name_of_an_erased_log_goes_once_nobody_follows_it() {
+    let storage = MemoryStorage::default();
+    let followed = Arc::new(AtomicBool::new(true));
+    let open = |storage: &MemoryStorage| {
+        let mut run = Run::open(Arc::new(storage.clone()));
+        let followed = Arc::clone(&followed);
+        let head = move |_: &ChannelName| followed.load(Ordering::SeqCst).then_some(2);
+        run.writer = run.writer.with_followers(Box::new(head));
+        run
+    };
+    let mut run = open(&storage);
+    run.publish(&["1", "2"]);
+    run.erase(Erase::History);
+    run.writer.erasures = ErasureNotes::default();
+    run.pass(QUIET_MIN_MS);
+    assert_eq!(run.heads(), 1, "an erased history keeps its name");
+    run.erase(Erase::Log);
+    run.pass(10 * AGE_MS);
+    assert_eq!(run.heads(), 1);
+    let mut run = open(&storage);
+    run.writer.erasures = ErasureNotes::default();
+    followed.store(false, Ordering::SeqCst);
+    // The first commit fails, and nothing is noted of it.
+    storage.fail(Fault::CommitLost(false), 0);
+    while run.writer.expire(run.now_ms + RETRY_MS, &|_| Some(KEPT)).is_ok() {
+        run.now_ms += RETRY_MS;
+    }
+    run.writer.retry(&mut || Stamp(1 << 50)).expect("it writes again");
+    assert_eq!((run.heads(), run.writer.erasures.first_ms), (1, 0));
+    run.now_ms += RETRY_MS;
+    while run.writer.expire(run.now_ms, &|_| Some(KEPT)).expect("it writes") {}
+    assert_eq!(run.heads(), 0);
+    assert!(run.writer.erasures.first_ms > 0, "the files are rewritten for the name");
+    assert_eq!(run.logs.erased_ms(), Some(run.writer.erasures.first_ms));
+    run.publish(&["3"]);
+    assert_eq!(run.state().head.offset, 3);
+}
+
+#[test]
+fn a_name_that_is_used_again_is_kept_as_long_as_others() {
+    let mut run = Run::open(Arc::new(MemoryStorage::default()));
+    for record in [RecordChange::Keep, RecordChange::Write(record("a"))] {
+        run.publish(&["1"]);
+        run.erase(Erase::Log);
+        run.change(&[], record.clone());
+        if record == RecordChange::Keep {
+            run.publish(&["2"]);
+        }
+        run.pass(AGE_MS + QUIET_MIN_MS);
+        assert_eq!(run.heads(), 1);
+        run.erase(Erase::Log);
+        run.pass(QUIET_MIN_MS);
+        assert_eq!((run.heads(), run.at_rest()), (0, (0, vec![])));
+    }
+}
+
+#[test]
+fn the_name_of_an_erased_log_stays_with_its_idempotency_keys() {
+    let mut run = Run::open(Arc::new(MemoryStorage::default()));
+    let key = IdempotencyKey::new(Publisher::Anonymous, "k");
+    run.one((Publication { idempotency_key: Some(key), ..message("1") }, KEPT).into());
+    run.erase(Erase::Log);
+    run.logs.forget_erased().expect("it writes");
+    run.pass(AGE_MS);
+    assert_eq!(run.heads(), 1);
+    run.pass(IDEMPOTENCY_MS + RETRY_MS);
+    assert_eq!(run.heads(), 0);
+}
+
+#[test]
 fn what_was_erased_is_in_no_file_after_it_is_compacted() {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("store");
@@ -350,6 +426,19 @@ fn what_was_erased_is_in_no_file_after_it_is_compacted() {
     while run.logs.remove_erased().expect("it writes") {}
     storage.compact().expect("it writes");
     assert_eq!([one, two, stays].map(has), [false; 3]);
+    let name = "mV4xR9dK2wQz";
+    let named = || ChannelName::channel(name);
+    let secret = Publication::new(named(), Body::Text("x".into()));
+    run.one((secret, KEPT).into());
+    run.one(Entry::Erase(named(), Erase::Log, KEPT));
+    storage.compact().expect("it writes");
+    assert!(has(name));
+    while run.logs.remove_erased().expect("it writes") {}
+    run.logs.forget_erased().expect("it writes");
+    storage.compact().expect("it writes");
+    assert!(!has(name));
+    let begin = run.logs.bounds(&named()).expect("it is read");
+    assert_eq!((begin.floor, begin.head.offset, run.at_rest().1), (1, 1, vec![]));
 }
 
 #[test]
