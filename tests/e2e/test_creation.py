@@ -74,7 +74,8 @@ def test_a_channel_that_must_exist_is_refused_over_every_transport(strict):
     http = strict.http
     assert refused(http.post(path, content="x")) == NOT_CREATED
     assert refused(http.post(f"{path}/end")) == NOT_CREATED
-    assert refused(http.get(f"{path}/history")) == NOT_CREATED
+    for what in ("history", "state", "state/key", "presence"):
+        assert refused(http.get(f"{path}/{what}")) == NOT_CREATED
     assert refused(http.get(path)) == NOT_CREATED
     assert refused(http.get(path, headers={"Accept": "text/event-stream"})) == NOT_CREATED
     assert refused(http.get(path, params={"wait": 1})) == NOT_CREATED

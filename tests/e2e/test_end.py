@@ -114,6 +114,31 @@ def test_the_end_of_a_durable_channel_outlives_the_process(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["memory", "disk"])
+def test_ends_are_in_no_page_of_history(serve, tmp_path, place):
+    flags = []
+    if place == "disk":
+        (tmp_path / "throng.toml").write_text(SETTINGS)
+        flags = ["--config", tmp_path / "throng.toml", "--data", tmp_path / "data"]
+    server = serve(*flags)
+    channel = "kept%2Fpages"
+    ids = [server.publish("kept/pages", str(n))["id"] for n in range(3)]
+    for _ in range(120):
+        end(server, channel)
+        assert server.http.delete(f"/channels/{channel}/end").status_code == 200
+    end(server, channel)
+    for limit, first in [(1, 2), (2, 1), (100, 0)]:
+        page = server.history("kept/pages", limit=limit)
+        assert [it["id"] for it in page["messages"]] == ids[first:]
+        assert (page["more"], page["ended"]) == (first > 0, True)
+    page = server.history("kept/pages", limit=1, after=ids[1])
+    assert ([it["id"] for it in page["messages"]], page["more"]) == (ids[2:], False)
+    # Nor are they counted as erased.
+    for expected in [3, 0]:
+        answer = server.http.delete(f"/channels/{channel}/history")
+        assert answer.json()["messages"] == expected
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
 def test_a_channel_ends_under_a_storm_of_publications(serve, tmp_path, place):
     flags = []
     if place == "disk":

@@ -244,6 +244,24 @@ def test_a_state_comes_over_throng_v1(server, channel):
         assert short(both[0]) == ("k", None)
 
 
+def test_a_long_poll_says_when_it_has_the_whole_state(server, channel):
+    value = "x" * 60_000
+    for n in range(40):
+        set_key(server, channel, f"key {n}", value)
+    keys, poll, told = set(), {"wait": 0, "state": "true"}, []
+    while "whole" not in told:
+        answer = server.http.get(f"/channels/{channel}", params=poll)
+        assert answer.status_code == 200, answer.text
+        keys |= {json.loads(line)["state_key"] for line in answer.text.splitlines()}
+        told.append(answer.headers["throng-state"])
+        poll["since"] = answer.headers["throng-id"]
+    assert told == ["part", "part", "whole"] and len(keys) == 40
+    answer = server.http.get(f"/channels/{channel}", params=poll)
+    assert (answer.status_code, answer.headers["throng-state"]) == (204, "whole")
+    other = server.http.get(f"/channels/{channel}", params={"wait": 0, "history": 1})
+    assert "throng-state" not in other.headers
+
+
 def test_a_long_poll_answers_with_the_values(server, channel):
     set_key(server, channel, "a", "1")
     server.publish(channel, "no key")

@@ -322,8 +322,8 @@ pub enum Erase {
 /// The result of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Erased {
-    /// The number of messages that could be read until then; `None` if the journal does not count
-    /// them.
+    /// The number of messages that could be read until then, without notices; `None` if the journal
+    /// does not count them.
     pub messages: Option<u64>,
 }
 

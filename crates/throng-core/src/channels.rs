@@ -374,7 +374,7 @@ impl Channels {
             }
         };
         leave_out_erased(&mut history.messages);
-        history.messages.retain(|message| !message.is_without_body() && !message.is_end());
+        history.messages.retain(|message| !message.is_without_body());
         #[cfg(any(test, feature = "conformance"))]
         self.after(Made::Paged(now_ms, channel, (query, limit), &history));
         history

@@ -126,6 +126,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_log_with_a_record_is_listed,
         Subject::a_channel_that_has_ended_takes_no_messages,
         Subject::a_channel_that_has_ended_may_be_opened_again,
+        Subject::ends_take_no_places_of_pages,
         Subject::a_created_channel_takes_messages_of_its_type,
         Subject::a_channel_that_must_exist_takes_nothing_before_its_creation,
         Subject::a_channel_whose_time_is_over_goes_once,

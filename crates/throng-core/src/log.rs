@@ -437,20 +437,23 @@ impl Log {
         self.messages.len()
     }
 
-    /// The number of messages that can be read.
+    /// The number of messages that can be read, without notices.
     pub(crate) fn readable(&self) -> usize {
-        self.messages.len() - self.expired()
+        self.messages.len() - self.expired() - self.notices()
     }
 
     fn expired(&self) -> usize {
         self.expiring.as_ref().map_or(0, |expiring| expiring.expired)
     }
 
+    fn notices(&self) -> usize {
+        self.expiring.as_ref().map_or(0, |expiring| expiring.notices)
+    }
+
     /// The entries that the retention counts: in a log with keys, those of the window.
     fn count(&self) -> EntryCount {
         let (older, gone) = self.keys.as_ref().map_or((0, 0), |keys| (keys.older, keys.gone));
-        let notices = self.expiring.as_ref().map_or(0, |expiring| expiring.notices);
-        let blanks = self.expired() - gone + notices;
+        let blanks = self.expired() - gone + self.notices();
         let messages = self.messages.len() - older - blanks;
         EntryCount { messages: messages as u64, blanks: blanks as u64 }
     }

@@ -57,6 +57,8 @@ pub struct Answer {
     pub messages: u64,
     /// True if messages before these are lost.
     pub has_gap: bool,
+    /// True if the client lacks messages that did not fit.
+    is_cut: bool,
     /// The client's position after it, if it is one for all channels.
     pub up_to: Option<Watermark>,
 }
@@ -105,7 +107,9 @@ impl Answer {
     /// Adds a message. Returns whether there is room for another one.
     pub fn add_one(&mut self, message: &Message, is_envelope: bool) -> bool {
         self.add(message, is_envelope);
-        self.body.len() <= ANSWER_BYTES_MAX
+        // One that fills it counts as cut: the next poll tells otherwise.
+        self.is_cut |= self.body.len() > ANSWER_BYTES_MAX;
+        !self.is_cut
     }
 
     /// Adds messages, oldest first, as many as one answer holds, of those that are for the client.
@@ -119,6 +123,7 @@ impl Answer {
         let mut last = None;
         for message in messages {
             if self.body.len() > ANSWER_BYTES_MAX {
+                self.is_cut = true;
                 break;
             }
             last = Some(message.id.offset);
@@ -138,7 +143,8 @@ impl Answer {
     ) -> Vec<u8> {
         // A gap found while the poll waited overrules a resume that was complete when it began.
         let recovered = if self.has_gap { Some(false) } else { headers.recovered };
-        let headers = SubscriptionHeaders { recovered, ..*headers };
+        let state = headers.state.map(|_| !self.is_cut && !self.has_gap);
+        let headers = SubscriptionHeaders { recovered, state, ..*headers };
         let body = self.content_type.as_deref().map(|content_type| PollBody {
             content_type: Some(content_type),
             length: self.body.len(),

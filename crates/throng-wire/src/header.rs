@@ -39,8 +39,8 @@ pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>, allow_cre
     out.extend_from_slice(
         b"Vary: Origin\r\n\
         Access-Control-Expose-Headers: \
-        Throng-Id, Throng-Recovered, Throng-Ended, Throng-Connection, Retry-After, \
-        X-Request-Id\r\n",
+        Throng-Id, Throng-Recovered, Throng-Ended, Throng-State, Throng-Connection, \
+        Retry-After, X-Request-Id\r\n",
     );
 }
 

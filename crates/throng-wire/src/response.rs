@@ -33,6 +33,8 @@ pub struct SubscriptionHeaders<'a> {
     pub recovered: Option<bool>,
     /// `Throng-Ended`: all of its channels have ended, and nothing comes after this response.
     pub has_ended: bool,
+    /// `Throng-State` of a long poll that begins with a state: true once the client has all of it.
+    pub state: Option<bool>,
     /// `Throng-Connection`, if the connection has a name.
     pub connection: Option<&'a str>,
     /// `X-Request-Id`, if the request brings one.
@@ -159,6 +161,9 @@ fn push_subscription(out: &mut Vec<u8>, headers: &SubscriptionHeaders<'_>) {
     if headers.has_ended {
         push_header(out, "Throng-Ended", "true");
     }
+    if let Some(is_whole) = headers.state {
+        push_header(out, "Throng-State", if is_whole { "whole" } else { "part" });
+    }
     if let Some(connection) = headers.connection {
         push_header(out, "Throng-Connection", connection);
     }
@@ -184,6 +189,7 @@ mod tests {
         id: "k3-17",
         recovered: Some(true),
         has_ended: false,
+        state: None,
         connection: Some("c1"),
         request_id: Some("r1"),
         allow_origin: Some("http://a"),
@@ -196,8 +202,8 @@ mod tests {
         Throng-Connection: c1\r\nX-Request-Id: r1\r\n\
         Access-Control-Allow-Origin: http://a\r\nVary: Origin\r\n\
         Access-Control-Expose-Headers: \
-        Throng-Id, Throng-Recovered, Throng-Ended, Throng-Connection, Retry-After, \
-        X-Request-Id\r\n";
+        Throng-Id, Throng-Recovered, Throng-Ended, Throng-State, Throng-Connection, \
+        Retry-After, X-Request-Id\r\n";
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

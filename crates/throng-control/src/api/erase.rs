@@ -166,8 +166,6 @@ impl ErasedLog<'_> {
         let (head, notices) = self.note_end().await?;
         let Erased { messages } = self.erase(Erase::Log).await?;
         self.wait_for_workers().await;
-        let of_notices = notices.len() as u64;
-        let messages = messages.map(|messages| messages.saturating_sub(of_notices));
         // Of a channel without messages nothing is erased.
         let notice = notices.first().copied().filter(|_| head.offset > 0);
         Ok(Done { head, messages, notice })

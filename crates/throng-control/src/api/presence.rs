@@ -33,6 +33,7 @@ pub(crate) async fn answer(
     }
     let limited = Limited::of(control, head, client)?;
     limited.begin_reading().map_err(ApiError::limited)?;
+    log::check_exists(&control.engine, &channel).await?;
     let max_users = limit(query)?;
     let now_ms = clock::now_ms();
     if members.is_some() {

@@ -15,7 +15,7 @@ use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use super::erase::error_of;
 use super::limit::Limited;
-use super::log::FETCH_TIMEOUT;
+use super::log::{self, FETCH_TIMEOUT};
 use super::parameters::{limit, set_id};
 use super::permit::Permit;
 use super::publish;
@@ -101,6 +101,7 @@ async fn read(
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadHistory(channel)).await?;
     limited.begin_reading().map_err(ApiError::limited)?;
+    log::check_exists(&control.engine, channel).await?;
     let ask = |later: Later<'_, _>| {
         Ok::<_, Infallible>(control.engine.keys(clock::now_ms(), channel, asked, later))
     };

@@ -19,8 +19,8 @@ use super::caller::Caller;
 use crate::settings::Settings;
 
 /// Response headers that pages may read.
-const EXPOSED: &str =
-    "Throng-Id, Throng-Recovered, Throng-Ended, Throng-Connection, Retry-After, X-Request-Id";
+const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Ended, Throng-State, \
+                       Throng-Connection, Retry-After, X-Request-Id";
 
 /// The only paths that answer under any host name, because probes use names of their own. They
 /// reveal nothing but how the server is.

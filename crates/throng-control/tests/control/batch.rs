@@ -185,6 +185,8 @@ fn an_atomic_batch_is_published_as_a_whole_or_not_at_all() {
     // With the head that the publisher knows.
     ask(&["If-Match: \"z-2\""], two).expect_refusal(412, "conflict");
     ask(&["If-Match: x"], two).expect_refusal(400, "bad_parameter");
+    ask(&["If-Match: \"z-2\""], "").expect_refusal(400, "bad_request");
+    assert_eq!(ask(&[], "").status, 200);
     let answer = ask(&["If-Match: \"z-3\""], two);
     assert!(answer.text().starts_with("{\"id\":\"z-4\""), "{}", answer.text());
     let page = server.ask(get("/channels/a/history")).json();

@@ -44,7 +44,7 @@ impl Subject {
         self.state_of(&name()).record_version()
     }
 
-    fn erase(&self, what: Erase) -> Erased {
+    pub(super) fn erase(&self, what: Erase) -> Erased {
         let outcome = ask(|later| self.engine.erase(NOW_MS, &name(), what, later)).recv();
         outcome.ok().flatten().expect("the journal answers").expect("it can be written")
     }

@@ -1,8 +1,8 @@
 //! Checks of channels that end.
 
-use super::{NOW_MS, Subject, ids, name, publication};
+use super::{NOW_MS, RETAINED, Subject, ids, name, publication};
 use crate::attributes::Erasure;
-use crate::change::{ChangeError, LogChange};
+use crate::change::{ChangeError, Erase, LogChange};
 use crate::id::MessageId;
 use crate::publication::PublishError;
 use crate::reading::{HistoryQuery, StartAt};
@@ -57,8 +57,7 @@ impl Subject {
         assert!(none.is_none(), "it has not ended");
         let first = self.publish(&name(), "first").id;
         self.end(None);
-        let open = LogChange::open(name(), &self.state_of(&name())).expect("it has ended");
-        self.changed(open);
+        self.open();
         assert!(!self.state_of(&name()).is_ended());
         let next = self.publish(&name(), "next").id;
         let followed = self.follow(&name(), 0, StartAt::After(first));
@@ -72,5 +71,44 @@ impl Subject {
         assert_eq!(self.follow(&name(), 1, StartAt::After(next)).head, end);
         self.engine.tick(NOW_MS);
         assert!(self.state_of(&name()).is_ended());
+    }
+
+    fn open(&self) {
+        let open = LogChange::open(name(), &self.state_of(&name())).expect("it has ended");
+        self.changed(open);
+    }
+
+    pub(super) fn ends_take_no_places_of_pages(&self) {
+        let published = [self.publish(&name(), "first").id, self.publish(&name(), "second").id];
+        for round in 0..RETAINED {
+            self.end(None);
+            let are_kept = !self.profile.counts_notices || published.len() + round < RETAINED;
+            self.check_pages(if are_kept { &published } else { &[] });
+            if round + 1 < RETAINED {
+                self.open();
+            }
+        }
+        let erased = self.erase(Erase::History).messages;
+        assert!(erased.is_none_or(|erased| erased == 2), "{erased:?} messages");
+        assert!(self.erase(Erase::History).messages.is_none_or(|erased| erased == 0));
+    }
+
+    /// Checks the pages of each size of a channel that has these messages, if `kept` has any.
+    fn check_pages(&self, kept: &[MessageId]) {
+        let newest = self.history(HistoryQuery::Newest, RETAINED);
+        let all = ids(&newest.messages);
+        assert!(kept.is_empty() || all == kept, "{all:?}");
+        for limit in 1..=RETAINED {
+            let before = self.history(HistoryQuery::Newest, limit);
+            let first = all.len().saturating_sub(limit);
+            assert_eq!(
+                (ids(&before.messages), before.has_more),
+                (all[first..].to_vec(), first > 0)
+            );
+            let after = self.history(HistoryQuery::From(0), limit);
+            let last = limit.min(all.len());
+            assert_eq!(ids(&after.messages), all[..last]);
+            assert_eq!(after.has_more, last < all.len());
+        }
     }
 }

@@ -122,6 +122,11 @@ impl Subject {
             (shown(&after.messages).last(), after.is_recovered),
             (Some(&"a=5".into()), Some(true))
         );
+        // The superseded one is among the last, and left out.
+        let last = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!(self.backlog(StartAt::Last(2)), (None, last(&["a=5"])));
+        let before = rest.last().expect("some are kept");
+        assert_eq!(self.backlog(StartAt::Last(3)), (None, last(&[before, "a=5"])));
     }
 
     pub(super) fn a_resume_has_the_newest_of_each_changed_key(&self) {

@@ -261,9 +261,9 @@ impl TestJournal {
         if let Some(numbers) = &self.numbers {
             numbers.accept(&channel, id.offset);
         }
-        let kept = self.store.history(now_ms, &channel, HistoryQuery::Newest, 1).messages.pop();
-        let kept = kept.filter(|message| message.id == id);
-        let content = kept.map(|message| message.content()).unwrap_or_else(|| {
+        let kept = start_in(&self.store, now_ms, &channel, StartAt::Last(1)).messages.pop();
+        let kept = kept.filter(|message| message.id == id && !message.is_expired(now_ms));
+        let content = kept.unwrap_or_else(|| {
             // It has expired already, or is not kept.
             Arc::new(Content {
                 id,

@@ -168,6 +168,15 @@ impl View<'_> {
         }
     }
 
+    /// True if it is the notice that its channel ends.
+    pub(crate) fn is_end(&self) -> bool {
+        match self {
+            View::Here(content) => content.is_end(),
+            // Those are not sealed.
+            View::Sealed(_) => false,
+        }
+    }
+
     /// True if it is what is left of an expired message.
     pub(crate) fn is_expired(&self) -> bool {
         match self {

@@ -1,7 +1,8 @@
 //! Pages of a log's messages that can be read.
 //!
 //! Messages that have expired stay in the log without their bodies. A page passes each run of them
-//! at once, so it looks at no more than twice as many entries as it has messages.
+//! at once, so it looks at no more than twice as many entries as it has messages. Nor has it the
+//! end of the channel; an end that is over is as an expired message.
 
 use std::sync::Arc;
 
@@ -47,6 +48,10 @@ impl Log {
             let view = self.view(entry);
             if view.is_expired() {
                 place = self.beyond(at, view.offset(), direction);
+                continue;
+            }
+            if view.is_end() {
+                place = next(at, direction);
                 continue;
             }
             has_more = found.len() >= limit;
@@ -119,7 +124,9 @@ mod tests {
 
     use super::super::tests::content;
     use super::*;
+    use crate::attributes::{Attributes, Extras};
     use crate::holder::RoomHolder;
+    use crate::message::Content;
 
     fn offsets(page: &LogPage) -> Vec<u64> {
         page.messages.iter().map(|message| message.id.offset).collect()
@@ -173,6 +180,29 @@ mod tests {
                 assert!(page.visited <= 2 * (limit + 1), "{} for {limit}", page.visited);
             }
         }
+    }
+
+    #[test]
+    fn a_page_has_no_end_and_passes_those_that_are_over_at_once() {
+        let mut log = Log::default();
+        for offset in 1..=1_000 {
+            let mut content = content(offset, None);
+            if offset > 3 {
+                let extras = Extras::new(None, Some(Attributes::of_end()));
+                content =
+                    Arc::new(Content { extras, ..Arc::into_inner(content).expect("it is new") });
+            }
+            log.append(content, Weak::new(), RoomHolder::NOBODY);
+            assert_eq!(log.newest_end(), (offset > 3).then_some(offset));
+            if (4..1_000).contains(&offset) {
+                assert!(log.erase(offset).is_some(), "it is opened again");
+            }
+        }
+        assert_eq!(log.readable(), 3);
+        let newest = log.page_before(u64::MAX, 2);
+        assert_eq!((offsets(&newest), newest.has_more, newest.visited), (vec![3, 2], true, 5));
+        let oldest = log.page_after(2, 2);
+        assert_eq!((offsets(&oldest), oldest.has_more, oldest.visited), (vec![3], false, 3));
     }
 
     #[test]

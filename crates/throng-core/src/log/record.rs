@@ -1,7 +1,7 @@
 //! The record of a log: facts that are kept beside its messages.
 
-use super::Log;
 use super::recorded::Recorded;
+use super::{Log, View};
 use crate::change::KnownRecord;
 use crate::holder::RoomHolder;
 use crate::message::Content;
@@ -40,6 +40,12 @@ impl Log {
     pub(super) fn note_end(&mut self, notice: &Content) {
         let ended = self.record.as_mut().filter(|_| notice.is_end());
         ended.into_iter().for_each(|recorded| recorded.since_ms = notice.time_ms);
+    }
+
+    /// The offset of the newest notice that the channel ends. All that has come since is looked at,
+    /// once for each time that it is opened again.
+    pub(crate) fn newest_end(&self) -> Option<u64> {
+        self.views().rev().find(View::is_end).map(|view| view.offset())
     }
 
     /// The publisher that has created the channel.

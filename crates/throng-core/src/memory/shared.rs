@@ -402,6 +402,11 @@ impl Shared {
         (name_bytes, creator): (usize, RoomHolder),
     ) -> RecordVersion {
         let version = record.as_ref().map_or(0, |known| known.version);
+        let is_opened = log.is_ended() && !record.as_ref().is_some_and(|it| it.record.is_of_end());
+        if is_opened && let Some(end) = log.newest_end() {
+            // It tells readers nothing any more.
+            self.erase(log, end);
+        }
         let (state_before, was_created) = (state_of(log), log.is_created());
         let held = |log: &Log| (log.creator(), log.creation_bytes() as isize);
         let (holder, held_before) = held(log);

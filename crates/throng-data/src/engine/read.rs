@@ -200,8 +200,8 @@ impl LogReader<'_> {
     }
 
     /// Messages after one offset and before another, within limits; one at least, if there is one.
-    /// With `is_readable` those that have expired are left out: if there are many of them, it ends
-    /// before it has all, and passes over them the next time. Notices count then.
+    /// With `is_readable` those that have expired are left out, and ends: if there are many of
+    /// them, it stops before it has all, and passes over them the next time. Other notices count.
     fn take(
         &self,
         (mut after, mut before): (u64, u64),
@@ -221,7 +221,7 @@ impl LogReader<'_> {
             let mut beyond = None;
             let mut each = |content: Content| {
                 let offset = content.id.offset;
-                if is_readable && content.is_expired(self.now_ms) {
+                if is_readable && (content.is_expired(self.now_ms) || content.is_end()) {
                     passed_over += 1;
                     let jump = known.find(offset);
                     let seen = jump.unwrap_or(ExpiredRun::of(offset));

@@ -288,15 +288,19 @@ impl Writer {
         channel.measure(offset).or_else(read).map(|measure| measure.stamp)
     }
 
-    /// How many messages of a log can be read; `None` if it takes long to count them.
+    /// How many messages of a log can be read, without notices; `None` if it takes long to count
+    /// them.
     fn count_readable(
         &self,
         now: AgeNow,
         name: &ChannelName,
         channel: &GroupChannel,
     ) -> Result<Option<u64>, StorageError> {
-        let LogHead { floor, offset, expiring, bytes, .. } = channel.head;
+        let LogHead { floor, offset, expiring, blanks, bytes, .. } = channel.head;
         let count = offset - floor;
+        if expiring == blanks {
+            return Ok(Some(count - blanks));
+        }
         if expiring > 0 && (count > TRIMMED_PER_COMMIT as u64 || bytes > COUNTED_BYTES) {
             return Ok(None);
         }
@@ -307,7 +311,8 @@ impl Writer {
             let mut each = |_: &[u8], value: &[u8]| {
                 let content = format::content(value, epoch, name);
                 expired += u64::from(content.is_ok_and(|content| {
-                    content.is_expired(now_ms) && !channel.is_erased(content.id.offset)
+                    let is_readable = !content.is_expired(now_ms) && !content.is_notice();
+                    !is_readable && !channel.is_erased(content.id.offset)
                 }));
                 ControlFlow::Continue(())
             };

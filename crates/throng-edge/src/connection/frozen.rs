@@ -591,6 +591,7 @@ fn decode_long_poll(decoder: &mut Decoder<'_>) -> Result<LongPoll, ThawError> {
         no_referrer: facts & NO_REFERRER != 0,
         is_recovered,
         begin: None,
+        wants_state: false,
     })
 }
 

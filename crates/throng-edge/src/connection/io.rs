@@ -64,6 +64,9 @@ pub(crate) struct LongPoll {
     /// The client's position when the poll began, if it is one for all channels. Not frozen: all
     /// that was published until then has come when a worker is frozen.
     pub(crate) begin: Option<Watermark>,
+    /// True if the answer says whether the client has the state of its channels. Not frozen: then
+    /// the answer to the next poll says it.
+    pub(crate) wants_state: bool,
 }
 
 impl LongPoll {
@@ -82,9 +85,11 @@ impl LongPoll {
             no_referrer: request.has_query_token,
             is_recovered,
             begin,
+            wants_state: request.wants_state(),
         };
         let has_more = poll.origin.is_some() || poll.request_id.is_some() || poll.no_referrer;
-        (has_more || is_recovered.is_some() || begin.is_some()).then_some(poll)
+        let has_position = is_recovered.is_some() || begin.is_some();
+        (has_more || has_position || poll.wants_state).then_some(poll)
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) fn headers<'a>(
         id: position,
         recovered: poll.and_then(|poll| poll.is_recovered),
         has_ended,
+        state: poll.and_then(|poll| poll.wants_state.then_some(true)),
         connection: None,
         request_id: poll.and_then(|poll| poll.request_id.as_deref()),
         allow_origin: poll.and_then(|poll| poll.origin.as_deref()),

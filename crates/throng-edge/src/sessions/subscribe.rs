@@ -435,6 +435,7 @@ impl<N: Net> Sessions<N> {
             id: &position,
             recovered: is_recovered,
             has_ended: false,
+            state: None,
             connection: Some(&connection_name),
             request_id: request.request_id.as_deref(),
             allow_origin: request.origin.as_deref(),

@@ -341,7 +341,9 @@ impl Collect {
 
     pub(super) fn page(self, query: HistoryQuery, limit: usize) -> Page {
         let (head, is_ended) = (self.id(self.head()), self.has_ended());
-        let mut readable = self.messages.iter().filter(|message| !message.is_expired(self.now_ms));
+        let is_shown =
+            |message: &&Arc<Content>| !message.is_expired(self.now_ms) && !message.is_end();
+        let mut readable = self.messages.iter().filter(is_shown);
         let mut bytes = 0;
         let mut fits = |message: &&Arc<Content>| {
             bytes += message.weight_bytes();

@@ -184,10 +184,11 @@ impl Collect {
         };
         match start {
             StartAt::Last(count) => {
-                let counted = all.iter().rev().enumerate();
-                let counted = counted.filter(|(_, content)| is_counted(content, false));
-                let first = counted.take(count).last().map_or(0, |(at, _)| at + 1);
-                all.drain(..all.len() - first);
+                // Superseded ones count, and are left out.
+                let merged = self.merged(0);
+                let counted = merged.values().rev().filter(|content| is_counted(content, false));
+                let first = counted.take(count).last().map(|content| content.id.offset);
+                all.retain(|content| first.is_some_and(|first| content.id.offset >= first));
             }
             StartAt::From(time_ms) => {
                 let is_wanted = |content: &Arc<Content>| {

@@ -37,7 +37,14 @@ pub(super) async fn publish(
         Some(id) => Some(head_of(id.to_str().unwrap_or_default())?),
     };
     let messages = messages(control, (publisher, permit), lines, None).await?;
-    let Some(first) = messages.first() else { return Ok(written(form, &[], 0)) };
+    let Some(first) = messages.first() else {
+        if head.is_some() {
+            // Without a message there is no channel whose head that could be.
+            let message = "the batch is empty, so the header `If-Match` is about no channel";
+            return Err(ApiError::new(ErrorCode::BadRequest, message));
+        }
+        return Ok(written(form, &[], 0));
+    };
     let channel = first.channel.clone();
     let condition = Condition { head, ..Condition::default() };
     let change = LogChange { condition, ..LogChange::append(channel.clone(), messages) };

@@ -26,7 +26,7 @@ use crate::{
     Answer, AskerId, Channels, ErasedMarkers, Fetched, HistoryQuery, Journal, JournalId,
     JournalIds, Kind, Later, ListPart, ListPlace, ListQuery, ListStep, Mark, Marked, MarkerKey,
     MarkersErased, MarkersOf, Outcome, Publication, PublishError, Published, ReadMarker, Reading,
-    Receipt, too_many_markers,
+    Receipt, StartAt, too_many_markers,
 };
 
 const EPOCH: Epoch = Epoch::numbered(7);
@@ -182,9 +182,9 @@ impl Turn<'_> {
         publication.idempotency_key = (!key.is_empty()).then(|| key.as_str().into());
         let published = self.logs.publish(self.now_ms, publication)?;
         if !published.is_duplicate {
-            let newest = self.logs.history(self.now_ms, &name, HistoryQuery::Newest, 1);
-            let newest = newest.messages.last().expect("no rule of a test keeps nothing");
-            let content = newest.content();
+            let newest = start_in(&self.logs, self.now_ms, &name, StartAt::Last(1));
+            let content = newest.messages.into_iter().next_back();
+            let content = content.expect("no rule of a test keeps nothing");
             self.record.u8(MESSAGE);
             self.record.bytes(key.as_bytes());
             encode_content(&mut self.record, &content);

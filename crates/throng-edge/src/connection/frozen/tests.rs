@@ -69,6 +69,7 @@ fn busy() -> FrozenConnection {
             no_referrer: true,
             is_recovered: Some(true),
             begin: None,
+            wants_state: false,
         }),
         unacknowledged_ms: Vec::new(),
     };
