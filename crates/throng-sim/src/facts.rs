@@ -26,6 +26,8 @@ pub(crate) struct Fact {
     expires_ms: Option<u64>,
     /// The number of the erasure by which it is gone, among all of the world.
     pub(crate) erased_by: Option<usize>,
+    /// True if it went with its channel: only those who followed that before get it.
+    pub(crate) is_dropped: bool,
 }
 
 impl Fact {
@@ -64,6 +66,7 @@ impl Fact {
             time_ms: message.time_ms,
             expires_ms,
             erased_by: None,
+            is_dropped: false,
         }
     }
 
@@ -84,6 +87,8 @@ pub(crate) struct FactLog {
     facts: Vec<Fact>,
     /// True if the channel has ended, as the engine says.
     pub(crate) is_ended: bool,
+    /// When it was last known that nobody had created the channel, which has to be.
+    pub(crate) missing_ms: u64,
     /// The weight of all messages against limits.
     pub(crate) weight_bytes: usize,
 }
@@ -109,6 +114,19 @@ impl FactLog {
             fact.shown = shown_member(message, &id_of(message.id.offset));
         }
         self.facts.push(fact);
+    }
+
+    /// All messages go with their channel, whose time is over.
+    pub(crate) fn drop_all(&mut self) {
+        self.facts.iter_mut().for_each(|fact| fact.is_dropped = true);
+    }
+
+    /// True if the newest message can be read, or there is none.
+    pub(crate) fn has_newest(&self, now_ms: u64, max_age_ms: u64) -> bool {
+        let newest = self.facts.last();
+        newest.is_none_or(|fact| {
+            !fact.is_gone(now_ms) && !fact.is_dropped && fact.time_ms + max_age_ms > now_ms
+        })
     }
 
     /// The offset of the newest message; 0 without messages.
@@ -183,7 +201,7 @@ impl FactLog {
         if is_recovered == Some(true) {
             let StartAt::After(id) = start else { return Err(format!("{start:?} recovers")) };
             ensure!(cursor == id.offset && cursor <= head, "{id} recovers after {cursor}");
-            let mut needed = self.between(cursor, head);
+            let mut needed = self.between(cursor, head).filter(|fact| !fact.is_dropped);
             let lacks =
                 needed.find(|it| !self.is_dispensable(it, now_ms) && !backlog.contains(&it.offset));
             ensure!(lacks.is_none(), "{start:?} recovers without {lacks:?}");
@@ -197,8 +215,12 @@ impl FactLog {
 
     /// The offsets of the values of all keys, in order.
     pub(crate) fn state(&self, now_ms: u64) -> Vec<u64> {
-        let is_value =
-            |fact: &&Fact| fact.sets_key() && !fact.is_gone(now_ms) && !self.is_superseded(fact);
+        let is_value = |fact: &&Fact| {
+            fact.sets_key()
+                && !fact.is_dropped
+                && !fact.is_gone(now_ms)
+                && !self.is_superseded(fact)
+        };
         self.facts.iter().filter(is_value).map(|fact| fact.offset).collect()
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Topic {
     pub(crate) is_pinned: bool,
     /// True if it has facts in place of the model's log: see [`crate::facts`].
     pub(crate) is_changing: bool,
+    /// True if it is created and goes.
+    pub(crate) is_made: bool,
 }
 
 impl Topic {
@@ -107,10 +109,18 @@ pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
     topics
 }
 
-/// The channels whose messages have keys, are erased or replaced.
-pub(crate) fn changing() -> [Topic; 2] {
+/// The channels whose messages have keys, are erased or replaced. Some are created and go, and one
+/// of these has to be.
+pub(crate) fn changing() -> [Topic; 4] {
     let channel = |name, kept, lag| topic(Kind::Channel, name, kept, lag, LagPolicy::Skip);
-    let mut topics = [channel("state", 3, 30), channel("mixed", 6, 17)];
+    let mut topics = [
+        channel("state", 3, 30),
+        channel("mixed", 6, 17),
+        channel("made", 6, 30),
+        channel("made or not", 4, 17),
+    ];
+    topics[2].rule.must_exist = true;
+    topics[2..].iter_mut().for_each(|topic| topic.is_made = true);
     for topic in &mut topics {
         (topic.is_changing, topic.rule.state.max_keys) = (true, KEYS_MAX);
     }
@@ -153,7 +163,7 @@ fn topic(
         lag_policy,
         ..Rule::default()
     };
-    Topic { name, kind, rule, is_pinned: true, is_changing: false }
+    Topic { name, kind, rule, is_pinned: true, is_changing: false, is_made: false }
 }
 
 /// The rules of all channels. Changes of members are told at once, or with a pace.

@@ -7,6 +7,8 @@
 //! | `plans` | chooses subscriptions and publications |
 //! | `script` | runs random steps |
 //! | `changes` | what happens to changing channels |
+//! | `creations` | channels that are created and go |
+//! | `keeper` | what is known of these, and who looks after them |
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
 //! | `journals` | where the logs are |
 //! | `members` | who may and who must be a member |
@@ -25,10 +27,12 @@
 
 mod birth;
 mod changes;
+mod creations;
 mod crowd;
 mod finale;
 mod freeze;
 mod journals;
+mod keeper;
 mod member_times;
 mod members;
 mod memory;
@@ -64,6 +68,7 @@ use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::stamp::{Moment, Stamp};
 use crate::tls_end::TlsWorld;
+use keeper::Creations;
 use member_times::MemberTimes;
 use memory::Memory;
 use receipt_desk::ReceiptDesk;
@@ -129,6 +134,7 @@ pub(crate) struct World {
     /// Publications refused because a worker queue was full.
     busy: u64,
     members: MemberTimes,
+    creations: Creations,
 }
 
 impl World {

@@ -141,6 +141,13 @@ impl Client {
             view.notes.saw("memory: command refused");
             return Ok(());
         }
+        if kind == "error" && value["code"] == "not_created" {
+            let topic = command.followed().ok_or_else(|| format!("{command:?}: {value}"))?;
+            ensure!(view.may_be_missing(topic, self.opened_ms), "{value}, but it is there");
+            self.will_follow.retain(|&other| other != topic);
+            view.notes.saw("made: command refused before");
+            return Ok(());
+        }
         match *command {
             Command::Ping => ensure!(kind == "pong", "the answer to a ping: {value}"),
             Command::Refused(code) => {
@@ -387,6 +394,7 @@ impl Client {
         let may_refuse = match head.status {
             400 => expected.is_some(),
             403 => plan.is_some_and(|plan| plan.targets.iter().any(|&topic| view.is_secret(topic))),
+            404 => self.may_lack_channels(plan, view),
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
@@ -408,6 +416,7 @@ impl Client {
         match head.status {
             400 => view.notes.saw("refused: bad request"),
             403 => view.notes.saw("decision: request denied"),
+            404 => view.notes.saw("made: request refused before"),
             408 => view.notes.saw("refused: slow head"),
             _ if view.has_stopped_accepting => view.notes.saw("refused: draining"),
             _ if self.is_evicted => view.notes.saw("overload: refused"),
@@ -418,6 +427,14 @@ impl Client {
         self.is_refused = true;
         self.requests.clear();
         Ok(())
+    }
+}
+
+impl Client {
+    /// True if a channel that it asks for may not have been there, and has to be created.
+    pub(super) fn may_lack_channels(&self, plan: Option<&Plan>, view: View<'_>) -> bool {
+        let is_missing = |&topic: &usize| view.may_be_missing(topic, self.opened_ms);
+        plan.is_some_and(|plan| plan.targets.iter().any(is_missing))
     }
 }
 

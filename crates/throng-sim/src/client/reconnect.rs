@@ -40,7 +40,8 @@ impl Client {
         if self.is_denied {
             let is_secret = plan.targets.iter().any(|&topic| view.is_secret(topic));
             let is_websocket = plan.transport != Transport::Sse;
-            ensure!(is_secret && is_websocket, "denied with {head:?}");
+            let is_missing = self.may_lack_channels(Some(plan), view);
+            ensure!((is_secret || is_missing) && is_websocket, "denied with {head:?}");
         } else {
             let may_be_short = view.may_be_short(MemoryStep::RefuseSubscriptions);
             let may_refuse = is_full || view.may_be_late() || may_be_short || view.may_be_told();
@@ -93,8 +94,14 @@ impl Client {
             return Ok(());
         };
         if self.is_denied {
-            ensure!(*code == 4005 && !reason.is_empty(), "denied with {code} `{reason}`");
-            view.notes.saw("decision: WebSocket denied");
+            let is_missing = *code == 1008 && reason.starts_with("not_created");
+            let is_right = *code == 4005 && !reason.is_empty() || is_missing;
+            ensure!(is_right, "denied with {code} `{reason}`");
+            view.notes.saw(if is_missing {
+                "made: WebSocket refused before"
+            } else {
+                "decision: WebSocket denied"
+            });
             return Ok(());
         }
         ensure!(matches!(code, 1012 | 1013), "refused with {code}");

@@ -136,6 +136,11 @@ impl View<'_> {
         self.terms.lateness.secret == Some(self.model.topics[topic].name)
     }
 
+    /// True if the channel may not have been there since this time: it has to be created.
+    pub(crate) fn may_be_missing(&self, topic: usize, since_ms: u64) -> bool {
+        self.model.topics[topic].rule.must_exist && self.model.facts[topic].missing_ms >= since_ms
+    }
+
     /// True if a worker may have dropped the message with this offset, or the first one after it,
     /// because its replay buffers kept too many bytes.
     pub(crate) fn may_be_dropped(&self, topic: usize, offset: u64) -> bool {

@@ -15,6 +15,7 @@ use throng_edge::worker::Setup;
 use throng_edge::{Limits, Metrics, Settings};
 
 use super::journals;
+use super::keeper::Creations;
 use super::member_times::MemberTimes;
 use super::memory::Memory;
 use super::receipt_desk::ReceiptDesk;
@@ -110,8 +111,7 @@ impl Queues {
 
 impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
-        let mut random = Random::new(seed);
-        let (memory, storms) = memory_and_storms(seed);
+        let (mut random, (memory, storms)) = (Random::new(seed), memory_and_storms(seed));
         let Design { kind, workers, capacity, mut terms, limits, mut topics } =
             Design::new(&mut random, seed, memory.is_scarce, storms.rate());
         let (stamp, heard) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::default());
@@ -149,7 +149,7 @@ impl World {
             Seat::new(setup, (notes, acceptor.clone()), BEGINNING_MS, sleep, Arc::clone(woken))
         };
         let seats = (0..workers).map(seat).collect();
-        let world = World {
+        World {
             random,
             notes: Rc::clone(notes),
             stamp,
@@ -178,8 +178,9 @@ impl World {
             spoken: 0,
             busy: 0,
             members: MemberTimes::default(),
-        };
-        world.pinned()
+            creations: Creations::default(),
+        }
+        .pinned()
     }
 
     /// The worker id of the witness.

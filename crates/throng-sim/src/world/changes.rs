@@ -1,11 +1,14 @@
 //! What happens to changing channels: keys are set and removed, messages are erased and replaced.
 
+use std::slice;
+
 use throng_core::{
     Attributes, ChangeError, ChannelName, Condition, Erase, Erasure, KeyCondition, KeyQuery, Later,
     LogChange, MemoryStep, MessageId, Notification, Publication, PublishError, Ticket,
 };
 
 use super::World;
+
 use crate::model::{Begin, Beginning};
 use crate::recorder::FollowCall;
 use crate::topics::KEYS_MAX;
@@ -30,6 +33,22 @@ const CHANGES: [(usize, Change); 9] = [
     (25, World::open),
 ];
 
+/// What a seed chooses to do with a channel that may be created, and how often.
+const CHANGES_OF_MADE: [(usize, Change); 12] = [
+    (16, World::create),
+    (25, World::say),
+    (14, World::append_several),
+    (20, World::set_key),
+    (6, World::remove_key),
+    (4, World::set_key_if),
+    (4, World::erase_some),
+    (3, World::edit),
+    (2, World::erase_all),
+    (2, World::end),
+    (8, World::open),
+    (25, World::keep_one),
+];
+
 impl World {
     pub(super) fn is_changing(&self, channel: &ChannelName) -> Check<bool> {
         Ok(self.model.topics[self.model.topic(channel)?].is_changing)
@@ -43,6 +62,7 @@ impl World {
             {
                 let topic = self.model.topic(&message.channel)?;
                 self.check_member(topic, message)?;
+                self.check_type(topic, message)?;
                 self.model.learn(topic, message)?;
             }
         }
@@ -55,9 +75,12 @@ impl World {
         let topics = self.model.changing();
         let topic = self.random.between(topics.start, topics.end - 1);
         for _ in 0..count {
-            let at = self.random.weighted(&CHANGES.map(|(weight, _)| weight));
+            let is_made = self.model.topics[topic].is_made;
+            let changes = if is_made { &CHANGES_OF_MADE[..] } else { &CHANGES };
+            let weights: Vec<_> = changes.iter().map(|(weight, _)| *weight).collect();
+            let at = self.random.weighted(&weights);
             self.stamp.touch(None);
-            CHANGES[at].1(self, topic)?;
+            changes[at].1(self, topic)?;
             self.absorb()?;
             self.check_state(topic)?;
         }
@@ -76,7 +99,7 @@ impl World {
         Ok(())
     }
 
-    fn set_key(&mut self, topic: usize) -> Check {
+    pub(super) fn set_key(&mut self, topic: usize) -> Check {
         let key = self.random.pick(&KEYS);
         let publication = self.value(topic, key);
         self.publish_change(publication, &[PublishError::StateFull])
@@ -89,7 +112,7 @@ impl World {
     }
 
     /// A message that may expire.
-    fn brief(&mut self, topic: usize) -> Publication {
+    pub(super) fn brief(&mut self, topic: usize) -> Publication {
         let body = self.body();
         let expires = self.random.percent(15);
         let expires_in_ms = expires.then(|| self.random.between(1, 4000) as u64);
@@ -99,13 +122,13 @@ impl World {
         }
     }
 
-    fn remove_key(&mut self, topic: usize) -> Check {
+    pub(super) fn remove_key(&mut self, topic: usize) -> Check {
         let (channel, key) = (self.model.topics[topic].channel_name(), self.random.pick(&KEYS));
         self.publish_change(Publication::tombstone(channel, key), &[PublishError::NoKey])
     }
 
     /// A message without a key.
-    fn say(&mut self, topic: usize) -> Check {
+    pub(super) fn say(&mut self, topic: usize) -> Check {
         let publication = self.brief(topic);
         self.publish_change(publication, &[])
     }
@@ -113,28 +136,28 @@ impl World {
     fn publish_change(&mut self, publication: Publication, may_be: &[PublishError]) -> Check {
         self.notes.trace(format!("change {:?} {:?}", publication.channel, publication.key()));
         let topic = self.model.topic(&publication.channel)?;
+        let expected = self.refusal(topic, slice::from_ref(&publication));
         let mut issue = || Ticket::new(drop);
         let answer = self.engine.publish(self.now_ms(), publication, Later::new(&mut issue));
         let outcome = answer.now().ok_or("a memory answers at once")?;
-        if self.model.facts[topic].is_ended {
-            let is_refused = |error| error == PublishError::Ended || may_be.contains(&error);
-            ensure!(
-                outcome.is_err_and(is_refused),
-                "a channel that has ended takes a message: {outcome:?}"
-            );
-            self.notes.saw("changing: refused after the end");
-            return Ok(());
-        }
         match outcome {
-            // Its end is over, and nothing has looked for that.
-            Err(PublishError::Ended) if self.has_end(topic) => Ok(()),
-            Err(error) if !may_be.contains(&error) => Err(format!("refused: {error}")),
-            _ => Ok(()),
+            Ok(_) => ensure!(expected.is_none(), "taken instead of refused: {expected:?}"),
+            Err(error) => {
+                let is_right = self.may_refuse(topic, expected, error) || may_be.contains(&error);
+                ensure!(is_right, "refused: {error}, not {expected:?}");
+                self.notes.saw(match error {
+                    PublishError::Ended => "changing: refused after the end",
+                    PublishError::NotCreated => "made: refused before",
+                    PublishError::OtherType => "made: refused for its type",
+                    _ => "changing: refused",
+                });
+            }
         }
+        Ok(())
     }
 
     /// Sets a key if it has a certain value.
-    fn set_key_if(&mut self, topic: usize) -> Check {
+    pub(super) fn set_key_if(&mut self, topic: usize) -> Check {
         let key = self.random.pick(&KEYS);
         let publication = self.value(topic, key);
         let newest = self.some_message(topic).filter(|_| self.random.percent(70));
@@ -144,6 +167,7 @@ impl World {
         let value = facts.state(self.now_ms()).into_iter().find(is_newest);
         let newest = if self.random.percent(50) { value } else { newest };
         let is_right = newest == value;
+        let expected = self.refusal(topic, slice::from_ref(&publication));
         self.notes.trace(format!("change {:?} {key} if {newest:?}", publication.channel));
         let change = LogChange::append(publication.channel.clone(), vec![publication]);
         let newest = newest.map(|offset| self.message_id(topic, offset)).transpose()?;
@@ -158,16 +182,17 @@ impl World {
                 Ok(())
             }
             Err(ChangeError::Refused(PublishError::StateFull)) => Ok(()),
-            Err(ChangeError::Refused(PublishError::Ended)) if self.has_end(topic) => Ok(()),
+            Err(ChangeError::Refused(error)) if self.may_refuse(topic, expected, error) => Ok(()),
             Err(error) => Err(format!("refused: {error}")),
             Ok(()) => {
+                ensure!(expected.is_none(), "taken instead of refused: {expected:?}");
                 ensure!(is_right, "{key} has another value: {value:?}");
                 Ok(())
             }
         }
     }
 
-    fn make(&self, change: LogChange) -> Check<Result<(), ChangeError>> {
+    pub(super) fn make(&self, change: LogChange) -> Check<Result<(), ChangeError>> {
         let mut issue = || Ticket::new(drop);
         let answer = self.engine.change(self.now_ms(), change, Later::new(&mut issue));
         Ok(answer.now().ok_or("a memory answers at once")?.map(drop))
@@ -181,11 +206,12 @@ impl World {
     fn some_message(&mut self, topic: usize) -> Option<u64> {
         let offset = self.model.facts[topic].some_offset(&mut self.random);
         let fact = self.model.facts[topic].get(offset)?;
-        (fact.erased_by.is_none() && !fact.is_notice && !fact.is_end).then_some(offset)
+        (fact.erased_by.is_none() && !fact.is_dropped && !fact.is_notice && !fact.is_end)
+            .then_some(offset)
     }
 
     /// Erases some messages, such as those of a user.
-    fn erase_some(&mut self, topic: usize) -> Check {
+    pub(super) fn erase_some(&mut self, topic: usize) -> Check {
         for _ in 0..if self.random.percent(70) { 1 } else { self.random.between(2, 5) } {
             let Some(offset) = self.some_message(topic) else { continue };
             let channel = self.model.topics[topic].channel_name();
@@ -198,7 +224,7 @@ impl World {
         Ok(())
     }
 
-    fn erase(&mut self, channel: &ChannelName, what: Erase) -> Check {
+    pub(super) fn erase(&mut self, channel: &ChannelName, what: Erase) -> Check {
         self.notes.saw("changing: erased");
         self.saw_in_fan_out("changing: erased in the middle of a fan-out");
         let mut issue = || Ticket::new(drop);
@@ -208,7 +234,7 @@ impl World {
     }
 
     /// Replaces a message.
-    fn edit(&mut self, topic: usize) -> Check {
+    pub(super) fn edit(&mut self, topic: usize) -> Check {
         let Some(offset) = self.some_message(topic) else { return Ok(()) };
         let fact = self.model.facts[topic].get(offset).expect("it is some message");
         let key = fact.key.clone();
@@ -227,9 +253,10 @@ impl World {
         self.notes.saw("changing: replaced");
         let key = key.map(|key| KeyCondition { key, newest: Some(id) });
         let condition = Condition { key, ..Condition::default() };
+        let expected = self.refusal(topic, slice::from_ref(&new));
         let change = LogChange { condition, ..LogChange::append(channel.clone(), vec![new]) };
         match self.make(change)? {
-            Err(ChangeError::Refused(PublishError::Ended)) if self.has_end(topic) => {
+            Err(ChangeError::Refused(error)) if self.may_refuse(topic, expected, error) => {
                 return Ok(());
             }
             made => made.map_err(|error| error.to_string())?,
@@ -238,7 +265,7 @@ impl World {
     }
 
     /// Erases the history of a channel, or the channel.
-    fn erase_all(&mut self, topic: usize) -> Check {
+    pub(super) fn erase_all(&mut self, topic: usize) -> Check {
         let channel = self.model.topics[topic].channel_name();
         let notice =
             LogChange::notice(channel.clone(), Erasure::up_to(self.model.facts[topic].head()));
@@ -248,15 +275,25 @@ impl World {
         if is_history {
             self.erase(&channel, Erase::History)?;
         }
-        self.make(notice)?.map_err(|error| error.to_string())?;
+        let state = self.engine.memory().state(&channel);
+        // A created channel goes with its creation, and its subscribers are told the end.
+        let change = match LogChange::expire(channel.clone(), &state, false) {
+            Some(end) if !is_history => {
+                LogChange { messages: [notice.messages, end.messages].concat(), ..end }
+            }
+            _ => notice,
+        };
+        self.make(change)?.map_err(|error| error.to_string())?;
         if !is_history {
+            self.absorb()?;
             self.erase(&channel, Erase::Log)?;
+            self.is_erased(topic);
         }
         Ok(())
     }
 
     /// Ends a channel, perhaps with a last message.
-    fn end(&mut self, topic: usize) -> Check {
+    pub(super) fn end(&mut self, topic: usize) -> Check {
         let channel = self.model.topics[topic].channel_name();
         let state = self.engine.memory().state(&channel);
         if state.is_ended() {
@@ -264,22 +301,29 @@ impl World {
         }
         let last = self.random.percent(50).then(|| self.brief(topic));
         self.notes.trace(format!("end {topic}"));
-        let made = self.make(LogChange::end(channel, last, &state))?;
-        made.map_err(|error| error.to_string())
+        let expected = last.as_ref().and_then(|it| self.refusal(topic, slice::from_ref(it)));
+        match self.make(LogChange::end(channel, last, &state))? {
+            Err(ChangeError::Refused(error)) if self.may_refuse(topic, expected, error) => Ok(()),
+            made => made.map_err(|error| error.to_string()),
+        }
     }
 
     /// Opens a channel again that has ended.
-    fn open(&mut self, topic: usize) -> Check {
+    pub(super) fn open(&mut self, topic: usize) -> Check {
         let channel = self.model.topics[topic].channel_name();
         let state = self.engine.memory().state(&channel);
         let Some(change) = LogChange::open(channel, &state) else { return Ok(()) };
+        // What is being erased is not opened.
+        if state.creation().is_some_and(|creation| creation.is_over) {
+            return Ok(());
+        }
         self.notes.trace(format!("open {topic}"));
         self.notes.saw("changing: opened again");
         self.make(change)?.map_err(|error| error.to_string())
     }
 
     /// True if the engine has a channel for ended.
-    fn has_end(&self, topic: usize) -> bool {
+    pub(super) fn has_end(&self, topic: usize) -> bool {
         self.engine.memory().state(&self.model.topics[topic].channel_name()).is_ended()
     }
 
@@ -289,6 +333,9 @@ impl World {
             let max_age_ms = self.model.topics[topic].rule.retention.max_age_ms;
             let is_over = self.model.facts[topic].end_ms() + max_age_ms <= self.now_ms();
             self.model.facts[topic].is_ended = self.has_end(topic) && !is_over;
+            if !self.exists(topic) {
+                self.model.facts[topic].missing_ms = self.now_ms();
+            }
         }
     }
 
@@ -319,6 +366,8 @@ impl World {
         self.model.facts[topic].check_begin(now_ms, start, places, is_recovered, &backlog)?;
         let Some(client) = client else { return Ok(()) };
         self.notes.trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
+        let exists = self.exists(topic) || self.view().may_be_late();
+        ensure!(exists, "client {client} follows {topic}, which nobody has created");
         self.check_memory(client, MemoryStep::RefuseSubscriptions)?;
         let (cursor, head) = places;
         // Of members, no answer says where it began.

@@ -52,6 +52,7 @@ impl World {
             self.prepare_all()?;
             let workers: Vec<_> = (0..self.seats.len()).map(|at| self.freeze_worker(at)).collect();
             self.replace_engine()?;
+            self.replace_keeper()?;
             self.replace_metrics();
             let now_ms = self.now_ms();
             for (at, frozen) in workers.into_iter().enumerate() {

@@ -31,6 +31,7 @@ impl World {
         self.rival.release();
         self.end_shortage()?;
         self.end_storm();
+        self.let_keeper_rest()?;
         let stuck = self.let_servers_rest()?;
         self.come_to_rest()?;
         self.check_asleep()?;
