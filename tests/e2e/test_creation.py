@@ -143,6 +143,17 @@ def test_publications_during_the_end_are_in_time_or_refused(strict):
     assert [it["data"] for it in strict.history("made/a")["messages"]] == ["anew"]
 
 
+def test_nobody_opens_a_channel_whose_time_is_over(strict):
+    assert create(strict, "made%2Fa", expires_at=now_ms() + 1_000)[0] == 201
+    while strict.http.post("/channels/made%2Fa", content="early").status_code == 201:
+        pass
+    # What would be published to it then would be erased with it.
+    answers = set()
+    while create(strict, "made%2Fa")[0] != 201:
+        answers.add(strict.http.delete("/channels/made%2Fa/end").status_code)
+    assert answers <= {404, 503}
+
+
 def test_a_creation_outlives_upgrades_and_its_time_goes_on(upgradable, channel):
     server = upgradable()
     assert create(server, channel, content_type="application/json")[0] == 201

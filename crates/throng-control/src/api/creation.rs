@@ -160,9 +160,7 @@ async fn create(
         let before = log.state().await?;
         let known = before.creation();
         if known.as_ref().is_some_and(|known| known.is_over) {
-            let message =
-                "the time of the channel is over, and it is being erased; try again later";
-            return Err(ErrorResponse::new(ErrorCode::Busy, message));
+            return Err(being_erased());
         }
         if before.is_ended() {
             return Err(PublishError::Ended.into());
@@ -225,6 +223,12 @@ pub(crate) async fn show(
             Err(ApiError::new(ErrorCode::NotCreated, message))
         }
     }
+}
+
+/// The refusal of what would be erased with a channel whose time is over.
+pub(super) fn being_erased() -> ErrorResponse {
+    let message = "the time of the channel is over, and it is being erased; try again later";
+    ErrorResponse::new(ErrorCode::Busy, message)
 }
 
 fn shown(channel: &ChannelName, creation: &Creation) -> Value {

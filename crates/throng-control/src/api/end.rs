@@ -14,6 +14,7 @@ use throng_core::{
 use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use super::channel_request::ChannelRequest;
+use super::creation;
 use super::erase::{ATTEMPTS_MAX, ErasedLog, busy, error_of};
 use super::log;
 use super::publish::Options;
@@ -104,6 +105,9 @@ async fn end(
 async fn open(log: &ErasedLog<'_>) -> Result<MessageId, ErrorResponse> {
     for _ in 0..ATTEMPTS_MAX {
         let before = log.state().await?;
+        if before.creation().is_some_and(|known| known.is_over) {
+            return Err(creation::being_erased());
+        }
         let Some(change) = LogChange::open(log.channel.clone(), &before) else {
             let message = "the channel has not ended, so it is open";
             return Err(ErrorResponse::new(ErrorCode::NotFound, message));
