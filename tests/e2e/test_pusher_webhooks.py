@@ -114,14 +114,15 @@ def test_an_application_is_told_what_happens(start, receiver):
     ann.close()
     eventually(lambda: len(receiver.events()) == 8, receiver.events)
     events = receiver.events()[2:]
+    # Those of public channels have an order of their own.
+    first, *gone = [event for event in events if event["channel"] == "presence-r"]
     own = {"event": "client-t", "socket_id": ann.socket_id, "user_id": "ann"}
-    assert events[0] == hook("client_event", "presence-r", data=events[0]["data"], **own)
-    assert json.loads(events[0]["data"]) == {"t": 1}, "a text, as it is of all events"
-    assert sorted(event["name"] for event in events[1:3]) == ["cache_miss", "channel_occupied"]
-    assert {event["channel"] for event in events[1:3]} == {"cache-c"}
-    gone = [hook("member_removed", "presence-r", user_id="ann")]
-    gone += [hook("channel_vacated", "presence-r"), hook("channel_vacated", "cache-c")]
-    assert sorted(events[3:], key=str) == sorted(gone, key=str)
+    assert first == hook("client_event", "presence-r", data=first["data"], **own)
+    assert json.loads(first["data"]) == {"t": 1}, "a text, as it is of all events"
+    expected = [hook("channel_vacated", "presence-r"), hook("member_removed", "presence-r", user_id="ann")]
+    assert sorted(gone, key=str) == sorted(expected, key=str)
+    names = [event["name"] for event in events if event["channel"] == "cache-c"]
+    assert (sorted(names[:2]), names[2:]) == (["cache_miss", "channel_occupied"], ["channel_vacated"])
     assert server.metrics()['throng_webhook_events_total{outcome="delivered"}'] == 8
 
 
@@ -138,8 +139,10 @@ def test_whoever_comes_back_was_not_away(start, receiver):
         return [event["name"] for event in receiver.events() if event["channel"] == channel]
 
     eventually(lambda: "channel_occupied" in names("later"), receiver.events)
-    counts = [event["subscription_count"] for event in receiver.events() if event["name"] == "subscription_count"]
-    assert counts == [1, 0, 1, 0, 1, 1]
+    numbers = [event for event in receiver.events() if event["name"] == "subscription_count"]
+    counts = [event["subscription_count"] for event in numbers if event["channel"] == "news"]
+    # The newest of those that wait together.
+    assert counts[-1] == 1 and len(counts) <= 5, counts
     peer.close()
     eventually(lambda: "channel_vacated" in names("news"), receiver.events)
     assert [name for name in names("news") if name != "subscription_count"] == ["channel_occupied", "channel_vacated"]

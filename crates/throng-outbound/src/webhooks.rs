@@ -1,8 +1,10 @@
 //! Webhooks of applications that speak the Pusher protocol: what has happened on their channels,
 //! in the protocol's form, and signed with the application's key.
 //!
-//! One queue per application keeps the order of its events, and so of each channel. A request is
-//! sent until it is answered with a success, for some minutes, and only then the next one.
+//! An application has two queues, each of which keeps the order of its events, and so of each
+//! channel: one for public channels, where strangers cause as many as they like, and one for all
+//! others, which they cannot fill. A request is sent until it is answered with a success, for some
+//! minutes, and only then the next one of its queue.
 //!
 //! # Layout
 //!
@@ -12,13 +14,14 @@
 //! | `happened` | what has happened, and its JSON |
 //! | `waiting` | what is not delivered yet |
 //! | `pending` | departures that wait for a return |
+//! | `repeats` | what need not be told again |
 //! | `standby` | what another node sends, for now |
 //! | `delivery` | sends what has happened, in batches |
 //!
 //! # Invariants
 //!
 //! * What waits for an application is bounded in number and in bytes. What does not fit is dropped,
-//!   and counted.
+//!   counted, and logged once a minute.
 //! * Nothing waits in [`EventSink::notify`]: workers and engine call it.
 //!
 //! With several nodes, what concerns all of them is sent by the one that leads
@@ -29,6 +32,7 @@ mod delivery;
 mod happened;
 mod kind;
 mod pending;
+mod repeats;
 mod standby;
 mod waiting;
 
@@ -41,6 +45,7 @@ use throng_core::name::{ChannelName, Kind};
 use throng_core::{ConnectionName, VolatilePublication, clock};
 use throng_pusher::Channel;
 use throng_pusher::app::split_prefix;
+use throng_pusher::channel::Access;
 
 use crate::callouts::RunningCallouts;
 use crate::client::{Origin, Trust};
@@ -61,7 +66,7 @@ pub struct WebhookSettings {
     pub wants: Vec<Webhook>,
     /// The deadline of a request.
     pub timeout: Duration,
-    /// The most events that wait.
+    /// The most events that wait, of public channels and of others.
     pub max_queued: usize,
     /// True if other nodes have clients of the application, too.
     pub has_nodes: bool,
@@ -74,10 +79,12 @@ impl WebhookSettings {
     }
 }
 
-/// The events of one application: the end that workers and engine use.
+/// The events of one application on its public channels, or on all others: the end that workers and
+/// engine use.
 #[derive(Debug)]
 struct WebhookQueue {
     app: Arc<ClientApp>,
+    is_public: bool,
     wants: Vec<Webhook>,
     waiting: Arc<Waiting>,
     /// What concerns all nodes, if there are several.
@@ -101,7 +108,7 @@ impl WebhookQueue {
             Event::MemberAdded(_, key) if members() => Some(What::MemberAdded(own(key)?)),
             Event::MemberRemoved(_, key) if members() => Some(What::MemberRemoved(own(key)?)),
             Event::Counted(_, count) if self.wants.contains(&Webhook::SubscriptionCount) => {
-                Some(What::Count(count))
+                Some(What::Count(Arc::new(count.into())))
             }
             Event::CacheMiss(name) if self.wants.contains(&Webhook::CacheMiss) => {
                 let is_cache = Channel::of(&shown(name)).is_some_and(Channel::is_cache);
@@ -133,7 +140,7 @@ impl WebhookQueue {
         {
             match standby.take(now_ms, happened) {
                 Ok(now) => now.into_iter().for_each(|happened| self.waiting.push(happened)),
-                Err(Dropped::New(_)) => self.metrics.events.count("overflow"),
+                Err(Dropped::New(_)) => self.waiting.drop_event(),
                 Err(Dropped::Oldest(_)) => self.metrics.not_repeated.add(1),
             }
         } else {
@@ -158,9 +165,11 @@ impl WebhookQueue {
     }
 }
 
-/// True if the protocol has a name for a channel. Native clients may follow others.
-fn is_of_protocol(name: &ChannelName) -> bool {
-    name.kind() != Kind::Internal && Channel::of(&shown(name)).is_some()
+/// Whether everybody may follow a channel; `None` if the protocol has no name for it. Native
+/// clients may follow others.
+fn is_public(name: &ChannelName) -> Option<bool> {
+    let is_public = || Some(Channel::of(&shown(name))?.access() == Access::Public);
+    (name.kind() != Kind::Internal).then(is_public)?
 }
 
 /// The application's name of a channel, or of its user's.
@@ -194,9 +203,13 @@ impl EventSink for WebhookQueues {
             }
             Event::Connected { .. } | Event::Disconnected { .. } => None,
         };
-        if let Some(channel) = channel.filter(|name| is_of_protocol(name)) {
+        if let Some((channel, is_public)) = channel.and_then(|name| Some((name, is_public(name)?)))
+        {
             let (prefix, _) = split_prefix(channel.name());
-            let queue = self.queues.iter().find(|queue| queue.app.app().prefix() == prefix);
+            let is_own = |queue: &&WebhookQueue| {
+                queue.is_public == is_public && queue.app.app().prefix() == prefix
+            };
+            let queue = self.queues.iter().find(is_own);
             if let Some((queue, what)) =
                 queue.and_then(|queue| Some((queue, queue.what(event, &self.apps)?)))
             {
@@ -243,18 +256,28 @@ impl Webhooks {
         let apps = access.apps.load();
         for one in settings {
             if let Some(app) = apps.with_id(&one.app) {
-                webhooks.add(one, app, trust);
+                webhooks.add(&one, app, (trust, true));
+                webhooks.add(&one, app, (trust, false));
             }
         }
         webhooks
     }
 
-    fn add(&mut self, settings: WebhookSettings, app: &Arc<ClientApp>, trust: &Trust) {
+    /// Adds the queue for an application's public channels, or for all others.
+    fn add(
+        &mut self,
+        settings: &WebhookSettings,
+        app: &Arc<ClientApp>,
+        (trust, is_public): (&Trust, bool),
+    ) {
         let max_queued = settings.max_queued;
-        let waiting = Arc::new(Waiting::new(max_queued, Arc::clone(&self.metrics)));
+        let kind = if is_public { "public" } else { "private" };
+        let of = format!("app {}: events of {kind} channels for its webhook", app.app().id());
+        let waiting = Arc::new(Waiting::new(of, max_queued, Arc::clone(&self.metrics)));
         let standby = settings.has_nodes.then(|| Arc::new(OnStandby::new(max_queued)));
         self.queues.push(WebhookQueue {
             app: Arc::clone(app),
+            is_public,
             wants: settings.wants.clone(),
             waiting: Arc::clone(&waiting),
             standby: standby.clone(),
@@ -262,11 +285,11 @@ impl Webhooks {
         });
         self.deliveries.push(WebhookDelivery {
             // One connection is enough: requests are sent one after the other.
-            origin: Origin::new(settings.endpoint, trust.clone(), 1),
+            origin: Origin::new(settings.endpoint.clone(), trust.clone(), 1),
             timeout: settings.timeout,
             access: Arc::clone(&self.access),
             app: Arc::clone(app),
-            wants: settings.wants,
+            wants: settings.wants.clone(),
             waiting,
             standby,
             metrics: Arc::clone(&self.metrics),

@@ -1,6 +1,8 @@
 //! What has happened on a channel of an application, and its form in a request.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +33,8 @@ pub(super) enum What {
     MemberRemoved(Box<str>),
     ClientEvent(Box<ClientEvent>),
     CacheMiss,
-    Count(u64),
+    /// The newest number, while it waits.
+    Count(Arc<AtomicU64>),
 }
 
 /// An event that a client has published.
@@ -130,7 +133,7 @@ impl Happened {
                 }
             }
             What::Count(count) => {
-                set("subscription_count", json!(count));
+                set("subscription_count", json!(count.load(Ordering::Relaxed)));
             }
             What::Occupied | What::Vacated | What::CacheMiss => {}
         }

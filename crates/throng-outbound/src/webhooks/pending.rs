@@ -107,6 +107,8 @@ fn absent(happened: &Happened) -> Absent {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn at(at_ms: u64, channel: &str, what: What) -> Happened {
@@ -137,7 +139,7 @@ mod tests {
         let (mut pending, mut ready) = (Pending::default(), Vec::new());
         for (channel, what) in [
             ("a", What::MemberAdded("ann".into())),
-            ("a", What::Count(1)),
+            ("a", What::Count(Arc::default())),
             ("b", What::MemberAdded("ann".into())),
             ("c", What::CacheMiss),
             ("b", What::Occupied),

@@ -93,7 +93,7 @@ async fn an_application_is_told_of_its_own_channels_in_their_order() {
         Event::MemberAdded(&room, "shop/ann"),
         Event::Counted(&room, 1),
         Event::ClientEvent(connection, &event),
-        Event::CacheMiss(&ChannelName::channel("shop/cache-a")),
+        Event::CacheMiss(&ChannelName::channel("shop/private-cache-a")),
         // One that is no cache has nothing to miss.
         Event::CacheMiss(&ChannelName::channel("shop/news")),
         Event::Occupied(&ChannelName::user("shop/ann")),
@@ -114,7 +114,7 @@ async fn an_application_is_told_of_its_own_channels_in_their_order() {
         r#"{"channel":"presence-r","name":"subscription_count","subscription_count":1}"#,
         r#"{"channel":"presence-r","data":"{\"t\":1}","event":"client-t","name":"client_event","#,
         r#""socket_id":""#,
-        r#"{"channel":"cache-a","name":"cache_miss"}"#,
+        r#"{"channel":"private-cache-a","name":"cache_miss"}"#,
         r##"{"channel":"#server-to-user-ann","name":"channel_occupied"}"##,
         // Nobody comes back.
         r#"{"channel":"presence-r","name":"member_removed","user_id":"ann"}"#,
@@ -165,8 +165,8 @@ async fn a_request_is_sent_until_it_arrives_and_only_then_the_next() {
 #[tokio::test]
 async fn what_does_not_fit_is_dropped_and_counted() {
     let world = world(&Webhook::ALL, 3, |_| ok("")).await;
-    for _ in 0..5 {
-        let miss = ChannelName::channel("shop/cache-a");
+    for n in 0..5 {
+        let miss = ChannelName::channel(&format!("shop/cache-{n}"));
         world.events.notify(clock::now_ms(), Event::CacheMiss(&miss));
     }
     let channel = ChannelName::channel("shop/private-a");
@@ -184,6 +184,45 @@ async fn what_does_not_fit_is_dropped_and_counted() {
 }
 
 #[tokio::test]
+async fn events_of_public_channels_push_out_no_others() {
+    let world = world(&Webhook::ALL, 3, |_| ok("")).await;
+    let now_ms = clock::now_ms();
+    for n in 0..100 {
+        let [cache, public] = ["cache", "public"].map(|kind| format!("shop/{kind}-{n}"));
+        world.events.notify(now_ms, Event::CacheMiss(&ChannelName::channel(&cache)));
+        world.events.notify(now_ms, Event::Occupied(&ChannelName::channel(&public)));
+    }
+    let room = ChannelName::channel("shop/presence-r");
+    for event in [Event::Occupied(&room), Event::MemberAdded(&room, "shop/ann")] {
+        world.events.notify(now_ms, event);
+    }
+    let (bodies, metrics) = world.finish().await;
+    let all = bodies.concat();
+    assert!(all.contains(r#""name":"member_added","user_id":"ann""#), "{all}");
+    assert_eq!((count(&metrics, "delivered"), count(&metrics, "overflow")), (5, 197));
+}
+
+#[tokio::test]
+async fn a_client_that_comes_and_goes_fills_no_queue() {
+    let world = world(&Webhook::ALL, 10, |_| ok("")).await;
+    let cache = ChannelName::channel("shop/cache-a");
+    for round in 0..1_000 {
+        for event in [
+            Event::Counted(&cache, round),
+            Event::Occupied(&cache),
+            Event::CacheMiss(&cache),
+            Event::Vacated(&cache),
+        ] {
+            world.events.notify(clock::now_ms(), event);
+        }
+    }
+    let (bodies, metrics) = world.finish().await;
+    let all = bodies.concat();
+    assert!(all.contains(r#""name":"subscription_count","subscription_count":999"#), "{all}");
+    assert_eq!((count(&metrics, "delivered"), count(&metrics, "overflow")), (4, 0), "{all}");
+}
+
+#[tokio::test]
 async fn what_names_an_erased_user_is_dropped() {
     let (tell, told) = std::sync::mpsc::channel();
     let answer = move |request: &str| {
@@ -192,7 +231,8 @@ async fn what_names_an_erased_user_is_dropped() {
     };
     let world = world(&Webhook::ALL, 100, answer).await;
     let room = ChannelName::channel("shop/presence-r");
-    let [ann, cache] = [ChannelName::user("shop/ann"), ChannelName::channel("shop/cache-a")];
+    let ann = ChannelName::user("shop/ann");
+    let cache = ChannelName::channel("shop/private-cache-a");
     let labels = Labels { event: Some("client-t".into()), ..Labels::default() };
     let event = VolatilePublication {
         attributes: Attributes::of_publication(&labels, Some("shop/ann")),

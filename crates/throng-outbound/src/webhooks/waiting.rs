@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::happened::{Happened, What};
 use super::pending::Pending;
+use super::repeats::Repeats;
 use crate::delivery::DeliveryMetrics;
 
 /// The most bytes of events that wait for one application. Clients choose the data of theirs.
@@ -20,10 +21,14 @@ pub(super) const BYTES_MAX: usize = 16 << 20;
 pub(super) const BATCH_MAX: usize = 100;
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
+/// The time between two lines of the log about events that are dropped.
+const OVERFLOW_QUIET_MS: u64 = 60_000;
+
 #[derive(Debug, Default)]
 struct State {
     /// Departures that wait for a return.
     pending: Pending,
+    repeats: Repeats,
     /// What the application can be told now, in its order.
     ready: Vec<Happened>,
     /// The first ones of that, which are being sent.
@@ -40,7 +45,36 @@ pub(super) struct Waiting {
     /// The most events that wait, beside those that are being sent; and the most departures.
     max: usize,
     changed: Notify,
+    overflow: Overflow,
     metrics: Arc<DeliveryMetrics>,
+}
+
+/// Tells the operator of events that are dropped.
+#[derive(Debug)]
+struct Overflow {
+    /// Whose events they are, for the log.
+    of: String,
+    state: Mutex<OverflowState>,
+}
+
+#[derive(Debug, Default)]
+struct OverflowState {
+    /// When it was logged last, in milliseconds.
+    logged_ms: Option<u64>,
+    /// Those that were dropped since.
+    dropped: u64,
+}
+
+impl OverflowState {
+    /// An event is dropped. Returns how many are since the last line, if there is to be another.
+    fn count(&mut self, now_ms: u64) -> Option<u64> {
+        self.dropped += 1;
+        if self.logged_ms.is_some_and(|logged_ms| now_ms < logged_ms + OVERFLOW_QUIET_MS) {
+            return None;
+        }
+        self.logged_ms = Some(now_ms);
+        Some(std::mem::take(&mut self.dropped))
+    }
 }
 
 /// What there is to deliver.
@@ -55,23 +89,44 @@ pub(super) struct Outlook {
 }
 
 impl Waiting {
-    pub(super) fn new(max: usize, metrics: Arc<DeliveryMetrics>) -> Waiting {
-        Waiting { state: Mutex::default(), max, changed: Notify::new(), metrics }
+    /// `of` says whose events they are, for the log.
+    pub(super) fn new(of: String, max: usize, metrics: Arc<DeliveryMetrics>) -> Waiting {
+        let (state, changed) = (Mutex::default(), Notify::new());
+        let overflow = Overflow { of, state: Mutex::default() };
+        Waiting { state, max, changed, overflow, metrics }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has happened, if there is room.
+    /// Counts an event for which there is no room, and tells the operator once a minute.
+    pub(super) fn drop_event(&self) {
+        self.metrics.events.count("overflow");
+        let mut state = self.overflow.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let dropped = state.count(clock::machine_ms());
+        drop(state);
+        if let Some(dropped) = dropped {
+            tracing::warn!(
+                "{} come faster than it takes them: {dropped} dropped",
+                self.overflow.of
+            );
+        }
+    }
+
+    /// Takes what has happened, if there is room and it is news.
     pub(super) fn push(&self, happened: Happened) {
         let mut state = self.lock();
+        if state.repeats.take(&happened) {
+            return;
+        }
         let is_full = state.ready.len() - state.sending >= self.max
             || state.bytes + happened.bytes() > BYTES_MAX;
         if state.is_closed || is_full {
             drop(state);
-            return self.metrics.events.count("overflow");
+            return self.drop_event();
         }
+        state.repeats.waits(&happened);
         self.take(&mut state, happened);
         drop(state);
         self.changed.notify_one();
@@ -87,10 +142,11 @@ impl Waiting {
 
     /// These wait no longer.
     fn release(&self, state: &mut State, gone: impl IntoIterator<Item = Happened>) -> u64 {
-        let mut count = 0;
+        let (mut count, now_ms) = (0, clock::machine_ms());
         for happened in gone {
             state.bytes -= happened.bytes();
             count += 1;
+            state.repeats.is_gone(now_ms, happened);
         }
         self.metrics.waiting.subtract(count);
         count
@@ -130,8 +186,10 @@ impl Waiting {
             bytes += happened.bytes();
             fits
         };
-        state.sending = state.ready.iter().take(BATCH_MAX).take_while(fits).count();
-        state.sending > 0
+        let State { ready, sending, repeats, .. } = &mut *state;
+        *sending = ready.iter().take(BATCH_MAX).take_while(fits).count();
+        ready[..*sending].iter().for_each(|happened| repeats.is_sent(happened));
+        *sending > 0
     }
 
     /// Has `read` look at those that are being sent.
@@ -181,5 +239,17 @@ impl Waiting {
         *ready = kept;
         gone.extend(pending.forget(goes));
         self.release(&mut state, gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operator_is_told_of_dropped_events_once_a_minute() {
+        let mut state = OverflowState::default();
+        let told = [5, 6, 60_004, 60_005, 60_006, 200_000].map(|now_ms| state.count(now_ms));
+        assert_eq!(told, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 }
