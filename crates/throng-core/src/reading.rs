@@ -43,6 +43,7 @@ impl StartAt {
         match replay {
             None => StartAt::Live,
             Some(Replay::Last(count)) => StartAt::Last(count as usize),
+            Some(Replay::Newest) => StartAt::Last(1),
             Some(Replay::SinceTime(wall_ms)) => StartAt::From(clock::from_wall_ms(wall_ms)),
             Some(Replay::State) => StartAt::State,
         }

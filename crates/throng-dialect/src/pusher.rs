@@ -357,13 +357,17 @@ fn subscription(
         let message = "clients of this application get no earlier events: see `history`";
         return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
     }
-    let newest = channel.is_cache().then_some(1).max(subscribe.history);
+    let own = channel.is_cache().then_some(Replay::Newest);
+    let earlier = match subscribe.history {
+        Some(count) => Some(Replay::Last(count.max(u32::from(channel.is_cache())))),
+        None => own,
+    };
     let since = subscribe.since.as_deref().map(str::to_owned);
     let is_presence = channel.access() == Access::Presence;
     let member = is_presence.then(|| member(app, subscribe)).transpose()?;
     Ok(Command::Subscribe {
         target,
-        replay: newest.filter(|_| since.is_none()).map(Replay::Last),
+        replay: earlier.filter(|_| since.is_none()),
         since,
         presence: is_presence,
         member: member.map(Box::new),

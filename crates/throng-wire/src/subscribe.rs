@@ -48,6 +48,8 @@ pub struct WantedPresence {
 pub enum Replay {
     /// This many of the newest ones.
     Last(u32),
+    /// The newest one, with which the channel begins for everybody: nobody has asked for it.
+    Newest,
     /// Those that were published at this time or later, in milliseconds since 1970.
     SinceTime(u64),
     /// The newest one of each key, and a notice where these end.

@@ -85,7 +85,7 @@ fn a_channel_is_one_of_the_application() {
     };
     assert_eq!(names(&subscribe("news", "")), ("shop/news".into(), None, false));
     let cache = names(&subscribe("cache-a", r#","auth":"""#));
-    assert_eq!(cache, ("shop/cache-a".into(), Some(Replay::Last(1)), false));
+    assert_eq!(cache, ("shop/cache-a".into(), Some(Replay::Newest), false));
     assert_eq!(client.asked.get(), 0, "nothing is signed for a public channel");
     let private = names(&subscribe("private-foobar", &auth(PRIVATE)));
     assert_eq!(private, ("shop/private-foobar".into(), None, false));

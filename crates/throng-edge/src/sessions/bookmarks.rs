@@ -29,8 +29,8 @@ pub(super) struct Beginning {
     /// Where it begins anew.
     anew: StartAt,
     replay: Option<Replay>,
-    /// True if the client says from where it goes on.
-    has_place: bool,
+    /// True if the client names it itself. Then the user's place stays for another page.
+    is_named: bool,
     /// True if its messages wait for the user.
     is_held: bool,
 }
@@ -39,10 +39,10 @@ impl Beginning {
     /// Where it goes on behind a message.
     fn behind(&self, place: MessageId) -> Option<StartAt> {
         match self.replay {
-            _ if self.has_place => None,
+            _ if self.is_named => None,
             None => Some(StartAt::After(place)),
             // A channel that begins with its newest message does so also if nothing was missed.
-            Some(Replay::Last(1)) => {
+            Some(Replay::Newest) => {
                 let offset = place.offset.saturating_sub(1);
                 Some(StartAt::After(MessageId { offset, ..place }))
             }
@@ -54,6 +54,11 @@ impl Beginning {
     pub(super) fn resumable(&self) -> Option<Box<Resumable>> {
         let user = self.user.as_ref().filter(|user| !user.is_empty() || self.is_held)?;
         Some(Box::new(Resumable::new(user.clone())))
+    }
+
+    /// The user whose place it takes, if it takes any.
+    fn goes_on_as(&self) -> Option<&str> {
+        self.user.as_deref().filter(|user| !user.is_empty() && !self.is_named)
     }
 }
 
@@ -70,12 +75,13 @@ impl<N: Net> Sessions<N> {
             let signed = claim.and_then(|claim| claim.user.clone());
             signed.or_else(|| self.acting_user(id, name)).unwrap_or_default()
         });
-        let (has_place, replay) = (begin.0.is_some(), begin.1);
+        let (since, replay) = begin;
+        let is_named = since.is_some() || replay.is_some_and(|it| it != Replay::Newest);
         let is_nobody = user.as_ref().is_some_and(|user| user.is_empty());
         let now_ms = self.clock().unix_ms();
-        let is_held = is_nobody && !has_place && self.engine.has_bookmarks_in(now_ms, name);
-        let anew = start_at(begin.0, replay)?;
-        Ok(Beginning { user, anew, replay, has_place, is_held })
+        let is_held = is_nobody && !is_named && self.engine.has_bookmarks_in(now_ms, name);
+        let anew = start_at(since, replay)?;
+        Ok(Beginning { user, anew, replay, is_named, is_held })
     }
 
     /// True if users of a connection go on in a channel.
@@ -96,7 +102,7 @@ impl<N: Net> Sessions<N> {
         beginning: &Beginning,
         fetched: &mut FetchedParts,
     ) -> Result<(), Wait> {
-        let user = beginning.user.as_deref().filter(|user| !user.is_empty());
+        let user = beginning.goes_on_as();
         user.map_or(Ok(()), |user| self.await_bookmark_of(id, (user, name), (0, fetched)))
     }
 
@@ -132,7 +138,7 @@ impl<N: Net> Sessions<N> {
     pub(super) fn likely_start(&self, name: &ChannelName, beginning: &Beginning) -> StartAt {
         let now_ms = self.clock().unix_ms();
         let memory = self.engine.memory();
-        let place = beginning.user.as_ref().and_then(|user| memory.bookmark(now_ms, user, name));
+        let place = beginning.goes_on_as().and_then(|user| memory.bookmark(now_ms, user, name));
         place.and_then(|place| beginning.behind(place)).unwrap_or(beginning.anew)
     }
 
@@ -144,8 +150,8 @@ impl<N: Net> Sessions<N> {
     ) -> (StartAt, bool) {
         let now_ms = self.clock().unix_ms();
         let memory = self.engine.memory();
-        let user = beginning.user.as_ref();
-        let place = user.and_then(|user| memory.take_bookmark(now_ms, user, name));
+        let place =
+            beginning.goes_on_as().and_then(|user| memory.take_bookmark(now_ms, user, name));
         match place.and_then(|place| beginning.behind(place)) {
             Some(start) => (start, beginning.replay.is_none()),
             None => (beginning.anew, false),

@@ -152,7 +152,7 @@ impl<N: Net> Sessions<N> {
         replay: Option<Replay>,
         has_messages: bool,
     ) {
-        let is_missed = matches!(replay, Some(Replay::Last(1..))) && !has_messages;
+        let is_missed = matches!(replay, Some(Replay::Last(1..) | Replay::Newest)) && !has_messages;
         if let Some(events) = &self.events
             && is_missed
             && self.tells_client_events(id)

@@ -293,11 +293,32 @@ fn a_client_that_asks_for_messages_itself_gets_those() {
     first.subscribe(&mut rig, "news", None);
     publish(&mut rig, "news", &["1", "2", "3"]);
     rig.hang_up(&first.client);
-    let next = ann(&mut rig);
-    let text = r#"{"event":"pusher:subscribe","data":{"channel":"news","history":2}}"#;
-    assert_eq!(texts(&next.say(&mut rig, text)), ["2", "3"]);
+    for (channel, begin, expected) in [
+        ("news", r#""history":2"#, &["2", "3"][..]),
+        ("news", r#""history":1"#, &["3"]),
+        ("news", r#""since":"x-1""#, &["1", "2", "3"]),
+        ("cache-c", r#""history":1"#, &["3"]),
+    ] {
+        if channel == "cache-c" {
+            let first = ann(&mut rig);
+            first.subscribe(&mut rig, channel, None);
+            rig.hang_up(&first.client);
+            publish(&mut rig, channel, &["1", "2", "3"]);
+        }
+        let text =
+            format!(r#"{{"event":"pusher:subscribe","data":{{"channel":"{channel}",{begin}}}}}"#);
+        // A page of its own, which may also sign in later.
+        let [signed_in, later] = [ann(&mut rig), Peer::new(&mut rig)];
+        assert_eq!(texts(&signed_in.say(&mut rig, &text)), expected, "{text}");
+        assert_eq!(texts(&later.say(&mut rig, &text)), expected, "{text}");
+        assert_eq!(texts(&later.sign_in(&mut rig, "ann")), [""; 0], "{text}");
+    }
     let metrics = rig.engine.bookmark_metrics();
-    assert_eq!((metrics.bookmarks, metrics.taken), (0, 1));
+    assert_eq!((metrics.bookmarks, metrics.taken), (2, 0));
+    // The page that has died comes back.
+    let back = ann(&mut rig);
+    assert_eq!(texts(&back.subscribe(&mut rig, "news", None)), ["1", "2", "3"]);
+    assert_eq!(rig.engine.bookmark_metrics().taken, 1);
 }
 
 #[test]
