@@ -59,6 +59,11 @@ impl SubscriptionTable {
         self.terms.entry(id.index()).or_default().member = Some(key);
     }
 
+    /// The member of a subscription, which ends it elsewhere: the end of the subscription does not.
+    pub fn take_member(&mut self, id: SubscriptionId) -> Option<Box<str>> {
+        self.terms.get_mut(&id.index())?.member.take()
+    }
+
     /// Sets the terms of a subscription that has none.
     pub fn set_terms(&mut self, id: SubscriptionId, mut terms: Terms) {
         debug_assert!(self.live(id).is_some(), "the subscription has ended");

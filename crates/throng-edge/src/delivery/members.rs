@@ -54,6 +54,17 @@ impl<N: Net> Delivery<N> {
         }
     }
 
+    /// The member of a subscription that is about to end leaves later than it would, unless it
+    /// comes back.
+    pub(crate) fn end_member_late(&mut self, subscription: SubscriptionId, grace_ms: u64) {
+        let members = self.members_of(std::iter::once(subscription));
+        self.subscriptions.take_member(subscription);
+        let now_ms = self.clock().unix_ms();
+        for (channel, key) in members {
+            self.engine.memory().end_member(now_ms, &channel, &key, grace_ms);
+        }
+    }
+
     /// True if a member is the connection, and not its user.
     fn is_connection(&self, id: ConnectionId, key: &str) -> bool {
         *self.connections().name(id).to_string() == *key

@@ -217,6 +217,7 @@ impl<N: Net> Sessions<N> {
             self.unfollow_kept(call.id);
         }
         self.charge_departures(call.id, &[subscription]);
+        self.pace_departure(call.id, subscription);
         self.unfollow_channel(call.id, subscription, &name_of(target));
         self.answer(call, &Saying::Unsubscribed(target));
         Ok(())

@@ -14,6 +14,9 @@ use crate::connection::{Answers, ConnectionId};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
+/// How long a member stays that leaves too often.
+const RETURN_MS: u64 = 3_000;
+
 /// What is known of a client without its own words.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -159,6 +162,18 @@ impl<N: Net> Sessions<N> {
             self.access.clients.limiter.check_told(client, self.clock().unix_ms())?;
         }
         self.begin_member(id, name, &self.known(id, name), said)
+    }
+
+    /// Where clients publish so many events a second, a member that leaves more often than that
+    /// does so later: if it comes back meanwhile, nobody is told of either.
+    pub(super) fn pace_departure(&mut self, id: ConnectionId, ended: SubscriptionId) {
+        let most = self[id].encoding().dialect().client_events_per_s();
+        let is_member = !self.members_of(std::iter::once(ended)).is_empty();
+        let Some(most) = most.filter(|_| is_member) else { return };
+        let second = self.clock().wall_s();
+        if !self.client_events.count(id, second, most) {
+            self.end_member_late(ended, RETURN_MS);
+        }
     }
 
     /// Counts what others are told because the client ends these subscriptions: if the member

@@ -285,6 +285,26 @@ fn members_are_told_first_and_then_what_changes() {
 }
 
 #[test]
+fn a_member_that_comes_and_goes_is_told_ten_times_a_second() {
+    let mut rig = rig();
+    let (ann, bob) = (Peer::new(&mut rig), Peer::new(&mut rig));
+    ann.subscribe(&mut rig, "presence-r", Some(r#"{"user_id":"ann"}"#));
+    let unsubscribe = r#"{"event":"pusher:unsubscribe","data":{"channel":"presence-r"}}"#;
+    for _ in 0..100 {
+        bob.subscribe(&mut rig, "presence-r", Some(r#"{"user_id":"bob"}"#));
+        bob.say(&mut rig, unsubscribe);
+    }
+    let told = ann.heard();
+    let count = |event| told.iter().filter(|frame| frame.contains(event)).count();
+    assert_eq!((count("member_added"), count("member_removed")), (11, 10));
+    // Once it stays away, it has left.
+    rig.pass(30);
+    rig.engine.tick(rig.now_ms());
+    rig.work();
+    assert_eq!(ann.heard(), [of_room("member_removed", r#"{"user_id":"bob"}"#)]);
+}
+
+#[test]
 fn a_channel_has_a_hundred_members() {
     let mut rig = rig();
     let mut peers = Vec::new();
