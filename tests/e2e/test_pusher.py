@@ -345,6 +345,8 @@ def test_bodies_that_mean_nothing_are_refused(application):
         ("/apps/1/channels", {"filter_by_prefix": "*"}),
     ]:
         assert call(application, "GET", path, **parameters)[0] == 400, path
+    # No name, but names begin so.
+    assert call(application, "GET", "/apps/1/channels", filter_by_prefix=".")[0] == 200
     assert call(application, "GET", "/apps/1/channels/nobody") == (
         200,
         {"occupied": False},

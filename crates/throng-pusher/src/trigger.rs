@@ -1,6 +1,7 @@
 //! The bodies of requests that publish.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,7 +21,7 @@ const BATCH_MAX: usize = 10;
 pub struct Trigger {
     pub event: Box<str>,
     pub data: String,
-    /// At least one; each is a name as [`Channel::of`] takes it.
+    /// At least one, and none twice; each is a name as [`Channel::of`] takes it.
     pub channels: Vec<Box<str>>,
     /// The connection that does not get it.
     pub socket: Option<SocketId>,
@@ -150,18 +151,16 @@ impl Event<'_> {
         if channels.iter().any(|name| Channel::of(name).is_none()) {
             return Err(TriggerError::Channel);
         }
+        // A channel that is named twice gets the event once.
+        let mut seen = HashSet::new();
+        let named = channels.iter().filter(|name| seen.insert(&***name));
+        let channels = named.map(|name| Box::from(&**name)).collect();
         let socket = match self.socket_id.as_deref() {
             None | Some("") => None,
             Some(text) => Some(text.parse().map_err(|_| TriggerError::Socket)?),
         };
         let info = self.info.as_deref().map_or(Ok(Info::default()), Info::read)?;
-        Ok(Trigger {
-            event: self.name.into(),
-            data,
-            channels: channels.into_iter().map(Box::from).collect(),
-            socket,
-            info,
-        })
+        Ok(Trigger { event: self.name.into(), data, channels, socket, info })
     }
 }
 
@@ -182,6 +181,8 @@ mod tests {
         assert_eq!(trigger.channels, ["project-3".into(), "private-a".into()]);
         assert_eq!(trigger.socket, Some(SocketId { node: 1, number: 2 }));
         assert_eq!(trigger.info, Info { user_count: true, subscription_count: true, cache: false });
+        let twice = br#"{"name":"a","channels":["b","a","b","a"],"data":""}"#;
+        assert_eq!(Trigger::read(twice).unwrap().channels, ["b".into(), "a".into()]);
         let one = br##"{"name":"a","channel":"#server-to-user-ann","data":"","info":"","x":1}"##;
         let one = Trigger::read(one).unwrap();
         assert_eq!((one.channels.len(), one.info.is_none(), one.socket), (1, true, None));

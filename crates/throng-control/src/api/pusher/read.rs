@@ -29,7 +29,8 @@ pub(super) async fn channels(signed: &Signed<'_>) -> Result<Value, ApiError> {
     begin_reading(signed)?;
     let info = info_of(signed)?;
     let begin = signed.parameter("filter_by_prefix")?.unwrap_or_default();
-    if !begin.is_empty() && Channel::of(begin).is_none() {
+    // `.` and `..` are no names, but names begin so.
+    if !matches!(begin, "" | "." | "..") && Channel::of(begin).is_none() {
         return Err(ApiError::parameter("`filter_by_prefix` is the beginning of a name"));
     }
     if info.user_count && !begin.starts_with("presence-") {
