@@ -5,7 +5,7 @@ import json
 import pytest
 
 from conftest import QUICK
-from support.pusher import APP, OTHER, OTHER_PREFIX, PREFIX, Peer, call, settings, table
+from support.pusher import APP, OTHER, OTHER_PREFIX, PREFIX, Peer, call, settings, signed_query, table
 from support.server import Server
 from support.stock import Stock
 
@@ -138,3 +138,21 @@ def test_earlier_events_need_the_setting(application, channel):
     peer.subscribe(channel)
     assert peer.next() == {"event": "pusher_internal:subscription_succeeded", "channel": channel, "data": "{}"}
     assert peer.is_well(), "it has neither a number nor what was before"
+
+
+def test_applications_may_use_any_host_name(application, channel):
+    """The server listens on loopback, behind a proxy that forwards the name."""
+    host = {"Host": "push.example.com"}
+    body = {"name": "a", "channel": channel, "data": "x"}
+    assert call(application, "POST", "/apps/1/events", body, headers=host)[0] == 200
+    assert call(application, "GET", "/apps/1/channels", headers=host)[0] == 200
+    forged = signed_query("GET", "/apps/1/channels", app={**APP, "secret": "f" * 20})
+    for method, path, query in (("GET", "/apps/1/channels", forged), ("GET", f"/channels/shop%2F{channel}/history", "")):
+        status, answer = call(application, method, path, query=query, headers=host)
+        assert (status, answer["error"]) == (403, "host_refused"), path
+
+
+def test_a_channel_that_is_named_twice_gets_an_event_once(application, channel):
+    body = {"name": "a", "channels": [channel, channel], "data": "x"}
+    assert call(application, "POST", "/apps/1/events", body)[0] == 200
+    assert len(application.http.get(f"/channels/shop%2F{channel}/history").json()["messages"]) == 1

@@ -10,7 +10,7 @@ use http::{Method, Request, Uri};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use throng_access::{Client, RefusedClient};
-use throng_core::{Kind, clock, wake_together};
+use throng_core::{Kind, Listener, clock, wake_together};
 use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
 use tower_service::Service as _;
@@ -48,7 +48,7 @@ impl Service {
         let asked = cfg!(debug_assertions).then(|| head.uri.clone());
         let moved = query_names::move_to_path(&mut head);
         let id = control.request_ids.of(&head);
-        let origin = origin::check(&control.settings, &head);
+        let origin = check_origin(control, &head);
         let (result, origin) = match origin {
             Ok(origin) => match moved {
                 Ok(()) => (self.respond(control, &head, &mut body).await, origin),
@@ -138,6 +138,18 @@ impl Service {
 /// The path of a request to the API of the Pusher protocol, if there are applications.
 fn app_path<'p>(control: &Control, path: &'p str) -> Option<AppPath<'p>> {
     if control.authentication.has_apps() { AppPath::of(path) } else { None }
+}
+
+/// As [`origin::check`], but an application that has signed a request may use any host name, such
+/// as the one that a proxy forwards: a page that has made a name point here has no signature.
+fn check_origin(control: &Control, head: &Parts) -> Result<Option<HeaderValue>, ApiError> {
+    origin::check(&control.settings, head).or_else(|refused| {
+        let is_about_host = refused.error.code == ErrorCode::HostRefused;
+        let is_public = Caller::of(head).listener == Listener::Public;
+        let path = app_path(control, head.uri.path()).filter(|_| is_about_host && is_public);
+        let is_signed = path.is_some_and(|path| path.has_signed(control, head));
+        if is_signed { Ok(None) } else { Err(refused) }
+    })
 }
 
 /// The address of the client that sent a request, behind trusted proxies as well.

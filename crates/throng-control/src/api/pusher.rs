@@ -98,6 +98,11 @@ impl<'p> AppPath<'p> {
         Some(apps.with_id(self.app?)?.app().id().into())
     }
 
+    /// True if its application has signed a request, whose body is still to come.
+    pub(crate) fn has_signed(self, control: &Control, head: &Parts) -> bool {
+        Signed::of(control, head, self.app).is_ok()
+    }
+
     /// True if it publishes.
     pub(crate) fn publishes(self) -> bool {
         matches!(self.call, Call::Events | Call::Batch)
