@@ -224,6 +224,20 @@ def test_limits_of_an_application_count_on_both_nodes(start):
     assert bob.socket_id
 
 
+def test_an_event_excludes_a_connection_of_any_node(start):
+    """Without limits, for which alone nodes once agreed on what names connections."""
+    both = start()
+    peers = [follow(node, "news") for node in both]
+    for node in both:
+        for excluded in peers:
+            for name, more in (("some", {"socket_id": excluded.socket_id}), ("all", {})):
+                body = {"name": name, "channels": ["news"], "data": "x", **more}
+                assert call(node, "POST", "/apps/1/events", body) == (200, {})
+            for peer in peers:
+                names = ["all"] if peer is excluded else ["some", "all"]
+                assert [peer.next()["event"] for _ in names] == names
+
+
 def test_answers_without_another_node_say_so(start):
     one, other = start()
     here, there = follow(one, "presence-r", {"user_id": "ann"}), follow(other, "presence-r", {"user_id": "bob"})

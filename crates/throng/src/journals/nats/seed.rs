@@ -14,7 +14,7 @@ use throng_nats::api::bucket::{self, SeedRecord};
 use throng_nats::client::NatsSession;
 use throng_nats::protocol::headers::HeaderWriter;
 use tokio::runtime::Runtime;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::access::NatsAccess;
 use super::stream::{nonce, stream};
@@ -22,6 +22,9 @@ use crate::settings::{self, Settings};
 
 /// How long the start waits for it.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The time between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Requests until it is known: the bucket and the entry may have to be made, at the same time as by
 /// other nodes.
@@ -37,25 +40,50 @@ pub(crate) fn tagger(
     settings: &Settings,
     arrived: Option<Tagger>,
 ) -> Option<Tagger> {
-    let has_limits = settings::has_limits(settings);
-    if !settings.engine.0 || (arrived.is_some() && !has_limits) {
+    let uses: Vec<_> = uses(settings).collect();
+    if !settings.engine.0 || (arrived.is_some() && uses.is_empty()) {
         return arrived;
     }
     let own = arrived.clone().or_else(Tagger::random)?;
-    let found = runtime.block_on(async { timeout(PATIENCE, shared(settings, own.seed())).await });
-    let found = found.context("NATS does not answer").and_then(|found| found);
+    let found = runtime.block_on(shared_soon(settings, own.seed(), arrived.is_none()));
     let reason = match found.map(Tagger::from_seed) {
         Ok(found) if arrived.is_none_or(|arrived| arrived == found) => return Some(found),
         Ok(_) => anyhow!("the process before had another one"),
         Err(reason) => reason,
     };
-    if has_limits {
+    for lacking in uses {
         tracing::warn!(
-            "limits count the clients of this node alone until it is started again, because it \
-             does not have the secret of all nodes: {reason:#}"
+            "{lacking} until this node is started again, because it does not have the secret of \
+             all nodes: {reason:#}"
         );
     }
     Some(own)
+}
+
+/// What needs the secret, and how it is without.
+fn uses(settings: &Settings) -> impl Iterator<Item = &'static str> {
+    let apps = "`socket_id` excludes no connection of this node from what other nodes publish, nor \
+                the reverse,";
+    [
+        (settings::has_limits(settings), "limits count the clients of this node alone"),
+        (!settings.apps.is_empty(), apps),
+    ]
+    .into_iter()
+    .filter_map(|(is_used, lacking)| is_used.then_some(lacking))
+}
+
+/// The same as [`shared`], which NATS may not answer for ever. It is asked again if `retries`: it
+/// may just be starting, too.
+async fn shared_soon(settings: &Settings, own: [u8; 16], retries: bool) -> Result<[u8; 16]> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = timeout_at(until, shared(settings, own)).await;
+        let found = found.context("NATS does not answer").and_then(|found| found);
+        if found.is_ok() || !retries || Instant::now() + PAUSE >= until {
+            return found;
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 /// The secret of all nodes, through the first server that can be reached. It is `own` if there is
