@@ -171,3 +171,26 @@ def test_another_user_gets_nothing_of_it(application, channel):
         bob.subscribe(name)
         assert json.loads(bob.next()["data"]) == {}
         assert bob.is_well()
+
+
+def test_a_user_who_is_terminated_goes_on_nowhere(application, channel):
+    """Also if the connection had died before: the application wants the user gone."""
+    name, user = f"private-{channel}", f"ann-{channel}"
+    with Relay(application) as relay:
+        first = Peer(relay)
+        first.sign_in(user)
+        assert first.next()["event"] == "pusher:signin_success"
+        first.subscribe(name)
+        first.next()
+        relay.cut()
+        presence = f"/channels/shop%2F{name}/presence"
+        eventually(lambda: application.http.get(presence).json()["connections"] == 0, "the end of a connection")
+        assert call(application, "POST", f"/apps/{APP['id']}/users/{user}/terminate_connections")[0] == 200
+        event = {"name": "ev", "channels": [name], "data": "missed"}
+        assert call(application, "POST", f"/apps/{APP['id']}/events", event)[0] == 200
+        again = Peer(application)
+        again.sign_in(user)
+        assert again.next()["event"] == "pusher:signin_success"
+        again.subscribe(name)
+        assert json.loads(again.next()["data"]) == {}
+        assert again.is_well()

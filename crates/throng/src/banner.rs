@@ -52,6 +52,8 @@ pub(crate) struct Banner<'a> {
     /// True if nobody gets through TLS without a certificate.
     pub(crate) demands_certificates: bool,
     pub(crate) keys: Keys,
+    /// The public keys of applications.
+    pub(crate) apps: &'a [String],
     /// Those of `--dev`.
     pub(crate) dev_keys: Option<&'a DevKeys>,
     pub(crate) dev_certificate: Option<&'a Path>,
@@ -167,6 +169,9 @@ impl Banner<'_> {
             writeln!(text, "{}{admin}/status", label("status"))?;
         } else if self.address.ip().to_canonical().is_loopback() || self.keys.show_status() {
             writeln!(text, "{}{here}/status", label("status"))?;
+        }
+        for key in self.apps.iter().take(SHOWN_MAX) {
+            writeln!(text, "{}{}/app/{key}", label("pusher"), here.replacen("http", "ws", 1))?;
         }
         if let Some(keys) = self.dev_keys {
             writeln!(text)?;
@@ -355,6 +360,7 @@ mod tests {
             requested,
             allows_anyone: false,
             keys: Keys::Missing,
+            apps: &[],
             dev_keys: None,
             dev_certificate: None,
         };
@@ -418,6 +424,7 @@ mod tests {
             requested: None,
             allows_anyone: true,
             keys: Keys::Missing,
+            apps: &["app-key".to_owned()],
             dev_keys: None,
             dev_certificate: None,
         };
@@ -426,6 +433,7 @@ mod tests {
         assert!(text.contains("http://127.0.0.1:9090/status\n"), "{text}");
         assert!(text.contains("curl -d hello http://127.0.0.1:9090/channels/news\n"), "{text}");
         assert!(text.contains("curl -N http://127.0.0.1:80/channels/news\n"), "{text}");
+        assert!(text.contains("  pusher     ws://127.0.0.1:80/app/app-key\n"), "{text}");
         assert!(!text.contains("/chat") && !text.contains("/docs"), "{text}");
         assert!(text.contains("without keys everyone may read; "), "{text}");
         assert!(text.contains("others may reach the admin listener on 0.0.0.0:9090,"), "{text}");
@@ -485,6 +493,7 @@ mod tests {
                 requested: None,
                 allows_anyone,
                 keys,
+                apps: &[],
                 dev_keys: None,
                 dev_certificate: None,
             };

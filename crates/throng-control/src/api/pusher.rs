@@ -21,7 +21,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
 use serde_json::Value;
-use throng_core::{ChannelName, ScanAction, ScanClose, ScanTarget};
+use throng_core::{ChannelName, ScanAction, ScanClose, ScanTarget, clock};
 use throng_wire::check_target_name;
 use throng_wire::percent::decode_segment;
 use throng_wire::websocket::close_code;
@@ -138,7 +138,7 @@ pub(crate) async fn answer(
 }
 
 /// `POST …/users/{user}/terminate_connections`: closes the connections that are signed in as this
-/// user. They do not come back by themselves.
+/// user. They do not come back by themselves, and the user goes on from none that has died before.
 async fn terminate(signed: &Signed<'_>, segment: &str) -> Result<Value, ApiError> {
     let user = decode_segment(segment).unwrap_or_default();
     let name = signed.app.app().own(&user);
@@ -151,6 +151,7 @@ async fn terminate(signed: &Signed<'_>, segment: &str) -> Result<Value, ApiError
         may_return: false,
     };
     scan(signed.control, target, ScanAction::Close(close)).await?;
+    signed.control.engine.part_with_user(clock::now_ms(), &name, 0);
     Ok(Value::Object(serde_json::Map::new()))
 }
 

@@ -71,6 +71,7 @@ impl<'a> Announcement<'a> {
 /// The text printed at the start.
 fn banner(loaded: &Loaded, plan: &EdgePlan, admin: Option<SocketAddr>) -> String {
     let Loaded { settings, dev_keys, dev_certificate } = loaded;
+    let apps: Vec<_> = settings.apps.iter().filter_map(|app| app.own.key.clone()).collect();
     let banner = Banner {
         address: plan.address(),
         admin,
@@ -89,6 +90,7 @@ fn banner(loaded: &Loaded, plan: &EdgePlan, admin: Option<SocketAddr>) -> String
         requested: settings.max_connections.0,
         allows_anyone: settings.allow_anyone.0,
         keys: Keys::of(settings),
+        apps: &apps,
         dev_keys: dev_keys.as_ref(),
         dev_certificate: dev_certificate.as_deref(),
     };
