@@ -10,6 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::events::{Event, EventSink};
 use crate::name::{ChannelName, Kind};
 
+/// Channels with other names are open to strangers, whom a part of the limit stays closed to.
+const SIGNED: [&str; 2] = ["private-", "presence-"];
+
+/// The part of the limit, as its divisor, that only signed channels may use.
+const RESERVE: u64 = 10;
+
 /// The limit of an application, and how many channels it has.
 #[derive(Debug)]
 struct AppChannels {
@@ -24,6 +30,14 @@ impl AppChannels {
     fn has(&self, channel: &ChannelName) -> bool {
         let own = channel.name().strip_prefix(&self.prefix).filter(|own| !own.contains('/'));
         channel.kind() == Kind::Channel && own.is_some()
+    }
+
+    /// The most channels with which one more of this name may begin.
+    fn max_for(&self, channel: &ChannelName) -> u64 {
+        let own = channel.name().strip_prefix(&self.prefix).unwrap_or_default();
+        let is_signed = SIGNED.iter().any(|kind| own.starts_with(kind));
+        let max = self.max.load(Ordering::Relaxed);
+        if is_signed { max } else { max - max / RESERVE }
     }
 }
 
@@ -76,7 +90,7 @@ impl ChannelLimits {
     ///
     /// # Errors
     ///
-    /// The most channels of the application that has too many.
+    /// The most channels of the application that has too many for one of these.
     pub(crate) fn check(
         &self,
         channels: &[ChannelName],
@@ -87,7 +101,7 @@ impl ChannelLimits {
         for (app, channel) in limited {
             // Of several applications at once, each counts for all: nobody may follow two.
             new += u64::from(!is_followed(channel));
-            let max = app.max.load(Ordering::Relaxed);
+            let max = app.max_for(channel);
             if new > 0 && app.count.load(Ordering::Relaxed) + new > max {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(max);
@@ -151,5 +165,17 @@ mod tests {
         assert_eq!((check(&["shop/c"], &[]), limits.refused()), (Ok(()), 2));
         limits.change([("shop/".to_owned(), 1), ("other/".to_owned(), 0)]);
         assert_eq!((check(&["shop/c"], &[]), check(&["other/a"], &[])), (Err(1), Ok(())));
+    }
+
+    #[test]
+    fn strangers_leave_room_for_signed_channels() {
+        let limits = ChannelLimits::new([("shop/".to_owned(), 20)], None);
+        let check = |channel| limits.check(&[ChannelName::channel(channel)], |_| false);
+        let signed = ["shop/private-a", "shop/presence-a"];
+        let names: Vec<_> = (0..20).map(|at| ChannelName::channel(&format!("shop/{at}"))).collect();
+        limits.begin(names[..18].iter());
+        assert_eq!((check("shop/news"), signed.map(check)), (Err(18), [Ok(()); 2]));
+        limits.begin(names[18..].iter());
+        assert_eq!(signed.map(check), [Err(20); 2]);
     }
 }
