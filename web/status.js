@@ -440,7 +440,7 @@ function showMemory() {
       : `${words.bytes(memory.used_bytes)} of ${words.bytes(memory.limit_bytes)}`],
     ["given up for lack of memory", words.memoryStep(memory.step)],
     ["messages in logs", words.bytes(memory.log_bytes)],
-    ["keys of states", memory.state_keys === undefined ? words.NONE
+    ["keys of states here", memory.state_keys === undefined ? words.NONE
       : `${words.count(memory.state_keys)}, ${words.bytes(memory.state_bytes)}`],
     ["of them, members", memory.members === undefined ? words.NONE : words.count(memory.members)],
     ["per connection", each === null ? "from 1,000 connections" : words.bytes(each)],

@@ -106,8 +106,8 @@ counters! {
         VolatileDroppedUpgrade "upgrade",
     }
     "messages_conflated_total"
-        "Messages that a slow subscriber skipped for a newer one (policy latest), as far as they \
-        could be counted."
+        "Messages that a slow subscriber skipped for newer ones, of the same key or by the lag \
+        policy latest; over NATS, where nobody can count them, the notices of that."
         { MessagesConflated }
     "replay_messages_evicted_total"
         "Messages no longer buffered for slow subscribers because the replay buffers were full."

@@ -35,6 +35,21 @@ pub fn fault(error: &serde_json::Error) -> String {
     }
 }
 
+/// What is wrong with JSON that is not of the expected form, and where. For a text on one line only
+/// the column: a client that sends many lines would take the line number for one of its own.
+pub fn misfit(error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return fault(error);
+    }
+    let text = error.to_string();
+    let text = match text.strip_suffix(&format!(" at line 1 column {}", error.column())) {
+        Some(what) => format!("{what} at column {}", error.column()),
+        None => text,
+    };
+    // Serde calls it by its type.
+    text.replace("expected u64", "expected a whole number, 0 or more")
+}
+
 /// Checks JSON that is known to be valid. Any other text is accepted or refused.
 pub fn check(json: &str) -> Result<(), NotInterchange> {
     let bytes = json.as_bytes();

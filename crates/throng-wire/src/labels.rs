@@ -64,7 +64,10 @@ pub struct StateKey {
 pub enum LabelError {
     #[error("must be 1 to {EVENT_BYTES_MAX} bytes of UTF-8 without control characters")]
     EventForm,
-    #[error("must be 1 to {STATE_KEY_BYTES_MAX} bytes of UTF-8 without control characters")]
+    #[error(
+        "must be 1 to {STATE_KEY_BYTES_MAX} bytes of UTF-8 without control characters, and not `.` \
+         or `..`"
+    )]
     KeyForm,
     /// A message could pass for a notice of the server.
     #[error("has a name that is reserved for the server's own events; choose another one")]
@@ -107,10 +110,12 @@ pub fn check_event(name: &str) -> Result<(), LabelError> {
 ///
 /// # Errors
 ///
-/// It is beyond the limit, or has control characters.
+/// It is beyond the limit, has control characters, or is a segment of a path that clients resolve
+/// (RFC 3986 section 5.2.4): a request about such a key would be about its channel.
 pub fn check_state_key(key: &str) -> Result<(), LabelError> {
     let is_short = (1..=STATE_KEY_BYTES_MAX).contains(&key.len());
-    if is_short && !key.chars().any(char::is_control) { Ok(()) } else { Err(LabelError::KeyForm) }
+    let is_clean = !key.chars().any(char::is_control) && !matches!(key, "." | "..");
+    if is_short && is_clean { Ok(()) } else { Err(LabelError::KeyForm) }
 }
 
 /// The tags in a JSON object, as messages keep them; `None` if it is empty.
@@ -270,7 +275,7 @@ mod tests {
         for key in ["a", " x/y?", "Größe", &"k".repeat(STATE_KEY_BYTES_MAX)] {
             assert_eq!(check_state_key(key), Ok(()), "{key}");
         }
-        for key in ["", "a\nb", "\0", "\u{85}", &"k".repeat(STATE_KEY_BYTES_MAX + 1)] {
+        for key in ["", ".", "..", "a\nb", "\0", "\u{85}", &"k".repeat(STATE_KEY_BYTES_MAX + 1)] {
             assert_eq!(check_state_key(key), Err(LabelError::KeyForm), "{key:?}");
         }
     }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use throng_units::Time;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint, sanitized};
@@ -74,8 +74,8 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
             bail!("--lines reads standard input; remove the message");
         }
         let PublishArguments { json: is_json, volatile, event, tags, .. } = arguments;
-        checked_tags(tags.clone())?;
-        let tags = tags.into_iter().collect();
+        let tags = Tags(tags);
+        tags.json()?;
         let batches = Batches { client, target, content_type, is_json, volatile, event, tags };
         return batches.publish_lines(io::stdin().lock());
     }
@@ -134,7 +134,7 @@ fn option_headers(
     let all = [
         ("Idempotency-Key", "--key", key),
         ("Throng-Event", "--event", event),
-        ("Throng-Tags", "--tag", checked_tags(tags)?),
+        ("Throng-Tags", "--tag", Tags(tags).json()?),
         ("Throng-State-Key", "--state-key", state_key),
     ];
     let given = all.into_iter().filter_map(|(name, flag, text)| Some((name, flag, text?)));
@@ -145,14 +145,29 @@ fn option_headers(
     given.map(header).collect()
 }
 
-/// The tags as JSON; `None` without any.
-fn checked_tags(tags: Vec<(String, Value)>) -> Result<Option<String>> {
-    if tags.is_empty() {
-        return Ok(None);
+/// Tags of a message, in the order in which they are given.
+struct Tags(Vec<(String, Value)>);
+
+impl Tags {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
-    let json = Value::Object(tags.into_iter().collect()).to_string();
-    labels::parse_tags(&json).map_err(|error| anyhow!("the list of all --tag {error}"))?;
-    Ok(Some(json))
+
+    /// The tags as JSON, checked; `None` without any.
+    fn json(&self) -> Result<Option<String>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let json = serde_json::to_string(self)?;
+        labels::parse_tags(&json).map_err(|error| anyhow!("the list of all --tag {error}"))?;
+        Ok(Some(json))
+    }
+}
+
+impl Serialize for Tags {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 /// Said of a response that ignores the preference.
@@ -260,8 +275,8 @@ struct Entry<'a> {
     volatile: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<&'a str>,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    tags: &'a Map<String, Value>,
+    #[serde(skip_serializing_if = "Tags::is_empty")]
+    tags: &'a Tags,
 }
 
 /// The data of a message in a request with several.
@@ -290,7 +305,7 @@ struct Batches {
     is_json: bool,
     volatile: bool,
     event: Option<String>,
-    tags: Map<String, Value>,
+    tags: Tags,
 }
 
 impl Batches {
@@ -378,7 +393,7 @@ mod tests {
     fn batches(is_json: bool) -> Batches {
         let client = Client::new(&":1".parse().unwrap(), &Default::default(), None, None).unwrap();
         let target = Target::Channel("a\"b".into());
-        let (content_type, event, tags) = (None, None, Map::new());
+        let (content_type, event, tags) = (None, None, Tags(Vec::new()));
         Batches { client, target, content_type, is_json, volatile: false, event, tags }
     }
 
@@ -400,13 +415,12 @@ mod tests {
     fn all_lines_have_the_event_and_the_tags() {
         let tags =
             ["symbol=ACME", "n=-2.5e3", "zip=01234", "of=a=b"].map(|text| cli::tag(text).unwrap());
-        let (event, tags) = (Some("price".into()), tags.into_iter().collect());
+        let (event, tags) = (Some("price".into()), Tags(tags.into()));
         let mut batch = Vec::new();
         Batches { event, tags, ..batches(false) }.append(&mut batch, b"hi").unwrap();
-        let entry: Value = serde_json::from_slice(&batch).unwrap();
-        let tags = r#"{"n":-2500.0,"of":"a=b","symbol":"ACME","zip":"01234"}"#;
-        assert_eq!(entry["event"], "price");
-        assert_eq!(entry["tags"], serde_json::from_str::<Value>(tags).unwrap());
+        let entry = String::from_utf8(batch).unwrap();
+        let tags = r#""tags":{"symbol":"ACME","n":-2500.0,"zip":"01234","of":"a=b"}"#;
+        assert!(entry.contains(r#""event":"price""#) && entry.contains(tags), "{entry}");
         assert!(cli::tag("symbol").is_err());
     }
 

@@ -19,7 +19,7 @@ use throng_core::{
     RoomHolder, clock,
 };
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX};
-use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
+use throng_wire::{ErrorCode, ErrorResponse, check_target_name, interchange};
 
 use super::batch::atomic;
 use super::batch::items::{self, Form};
@@ -60,7 +60,7 @@ impl<'b> Properties<'b> {
         if *first != b'{' {
             return Err(refused("it does not begin with `{`".into()));
         }
-        serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))
+        serde_json::from_slice(bytes).map_err(|error| refused(interchange::misfit(&error)))
     }
 
     /// The texts of the messages.

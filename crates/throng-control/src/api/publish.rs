@@ -290,7 +290,9 @@ fn condition_of(headers: &HeaderMap, labels: &Labels) -> Result<Option<KeyCondit
             let id = id.to_str().ok().map(|id| id.trim_matches('"'));
             let id = id.and_then(|id| id.parse().ok());
             Some(id.ok_or_else(|| {
-                ApiError::parameter("the header `If-Match` must be the id of a message")
+                ApiError::parameter(
+                    "the header `If-Match` must be the id of a message; no `*`, no list",
+                )
             })?)
         }
         (None, Some(all)) if all == "*" => None,

@@ -277,8 +277,10 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
     page.gauge("log_channels", "Channels and users that have a log.", engine.channels);
     page.gauge("log_messages", "Messages that the logs keep.", engine.messages);
     page.gauge("log_bytes", "Size of the messages that the logs keep.", engine.bytes);
-    page.gauge("state_keys", "Keys that have a value, of all channels.", engine.state_keys);
-    page.gauge("state_bytes", "Size of the newest messages of all keys.", engine.state_bytes);
+    let help = "Keys that have a value, of channels in memory and on disk.";
+    page.gauge("state_keys", help, engine.state_keys);
+    let help = "Size of the newest messages of these keys.";
+    page.gauge("state_bytes", help, engine.state_bytes);
     let help = "Values and creations refused as the room of all states in memory was taken.";
     page.describe("states_refused_total", help, "counter");
     for (reason, count) in ["share", "room"].into_iter().zip(engine.states_refused) {

@@ -70,7 +70,7 @@ impl KeptBody {
             let message = format!(
                 "this is not an object with `channels`, or with `add` and `remove`, as lists of \
                 names: {}",
-                describe(&error)
+                interchange::misfit(&error)
             );
             ErrorResponse::new(ErrorCode::BadJson, message)
         })
@@ -106,19 +106,6 @@ impl KeptBody {
             check_target_name(name, Kind::Channel.noun())?;
         }
         Ok(change)
-    }
-}
-
-/// The error and its place. For a text on one line only the column: a client that sends many lines
-/// would take the line number for one of its own.
-fn describe(error: &serde_json::Error) -> String {
-    if !error.is_data() {
-        return interchange::fault(error);
-    }
-    let text = error.to_string();
-    match text.strip_suffix(&format!(" at line 1 column {}", error.column())) {
-        Some(what) => format!("{what} at column {}", error.column()),
-        None => text,
     }
 }
 
