@@ -8,15 +8,15 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    Attributes, Body, ChannelName, Condition, Erase, KeyCondition, Kind, LogChange, MessageId,
-    Publication, Replacement,
+    Attributes, Body, ChangeError, ChannelName, Condition, Erase, KeyCondition, Kind, LogChange,
+    MessageId, Publication, Replacement,
 };
 use throng_wire::labels::StateKey;
 use throng_wire::percent::decode_segment;
 use throng_wire::{ErrorResponse, v1};
 
 use super::channel_request::ChannelRequest;
-use super::erase::{ErasedLog, error_of};
+use super::erase::{ErasedLog, error_of, gone};
 use super::permit::Permit;
 use super::publish::Options;
 use crate::control::Control;
@@ -67,9 +67,18 @@ pub(crate) async fn answer(
     let key = key.map(|key| KeyCondition { key, newest: Some(id) });
     let condition = Condition { key, ..Condition::default() };
     let change = LogChange { condition, ..LogChange::append(channel.clone(), vec![publication]) };
-    let new = log.change(change).await.map_err(error_of)?;
-    control.metrics.count(HttpCounter::Published);
-    log.erase(Erase::Message(id)).await?;
+    let made = log.change(change).await;
+    if made.is_ok() {
+        control.metrics.count(HttpCounter::Published);
+    }
+    // Another edit that has come first may not have got as far as this.
+    if matches!(made, Ok(_) | Err(ChangeError::Conflict(_))) {
+        log.erase(Erase::Message(id)).await?;
+    }
+    let new = made.map_err(|error| match error {
+        ChangeError::Conflict(_) => gone(),
+        error => error_of(error),
+    })?;
     log.wait_for_workers().await;
     let mut body = Vec::with_capacity(96);
     v1::replaced_body(&mut body, &id.to_string(), &new.to_string());

@@ -129,9 +129,7 @@ impl ErasedLog<'_> {
             None => {
                 // It may be there, but cannot be read.
                 self.state().await?;
-                let message = "there is no such message: it never was, has expired or was dropped, \
-                               or is erased";
-                Err(ErrorResponse::new(ErrorCode::NotFound, message))
+                Err(gone())
             }
         }
     }
@@ -292,6 +290,13 @@ async fn answered<T: Send + 'static>(
 ) -> Result<T, ErrorResponse> {
     let Ok(answer) = within(max_wait, ask).await;
     answer.ok_or_else(ErrorResponse::unanswered)
+}
+
+/// The error of a request about a message that is not there.
+pub(super) fn gone() -> ErrorResponse {
+    let message =
+        "there is no such message: it never was, has expired or was dropped, or is erased";
+    ErrorResponse::new(ErrorCode::NotFound, message)
 }
 
 /// The error of a change that others have come before each time.

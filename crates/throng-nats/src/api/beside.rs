@@ -233,6 +233,11 @@ impl Erasures {
         self
     }
 
+    /// True if it is written down that this message is erased, by itself or with the history.
+    pub(crate) fn have(&self, sequence: u64) -> bool {
+        sequence <= self.floor || self.has(sequence)
+    }
+
     /// True if this message was erased by itself.
     pub(crate) fn has(&self, sequence: u64) -> bool {
         self.erased.binary_search(&sequence).is_ok()

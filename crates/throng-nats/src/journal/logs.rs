@@ -14,6 +14,8 @@
 //!   has said which sequences the stream has: what this node knew of that before may be seconds
 //!   old, and a later message may have come and expired.
 //! * What is erased is written down before it is erased. So an erasure can begin anew at any time.
+//! * A message that is replaced is written down as erased together with the new one, so one change
+//!   alone replaces it.
 
 mod batch;
 mod context;

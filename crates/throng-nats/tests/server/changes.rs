@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng_core::{KnownRecord, LogRecord, RecordChange, Retention};
+use throng_core::{
+    Attributes, KnownRecord, LogRecord, Publication, RecordChange, Retention, StateLimits,
+};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{Login, NatsSession, ServerAddress};
 use throng_nats::journal::{LogEdit, LogFacts, LogOutcome, LogRequest, Outcome};
@@ -94,6 +96,49 @@ async fn erased_messages_are_no_gap_and_dropped_ones_are() {
     for (after, is_whole) in [(sent[0], false), (sent[4], true), (sent[5], true)] {
         let later = [4, 6, 7, 8].map(|at| sent[at]).into_iter().filter(|it| *it > after).collect();
         assert_eq!(node.after(after).await, (later, is_whole), "after {after}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_several_edits_replaces_a_message() {
+    let server = NatsServer::start("").await;
+    let mut nodes = [(); 2].map(|()| Node::start(&server, stream(), Login::Anonymous));
+    for node in &mut nodes {
+        node.open().await;
+    }
+    let limits = StateLimits { max_keys: 10, max_bytes: 1 << 20, forgets_soon: false };
+    for state in [None, Some(limits)] {
+        let first = nodes[0].stored("a", "first").await;
+        let replacing = |text: String| {
+            let attributes = Some(Attributes::replacing(None, first));
+            let messages = vec![Publication { attributes, ..publication("a", &text, None) }];
+            let (head, key, record) = (None, None, RecordChange::Keep);
+            let (record_version, may_end) = (None, false);
+            let edit = LogEdit { head, record_version, key, messages, record, may_end };
+            LogRequest::Change(Box::new(edit))
+        };
+        let mut tokens = Vec::new();
+        for at in 0..10 {
+            let node = &mut nodes[at % 2];
+            let token = node.ask_log_with("a", replacing(at.to_string()), state).await;
+            tokens.push((at % 2, token));
+        }
+        let mut made = Vec::new();
+        for (at, token) in tokens {
+            match nodes[at].log_outcome(token).await {
+                LogOutcome::Changed { first, .. } => made.push(first),
+                LogOutcome::Conflict(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(made.len(), 1, "{made:?}");
+        // The old one is there until it is erased, and nobody replaces it any more.
+        assert_eq!(nodes[1].after(first - 1).await, (vec![first, made[0]], true));
+        nodes[1].erase(first).await;
+        let token = nodes[0].ask_log_with("a", replacing("late".to_owned()), state).await;
+        let late = nodes[0].log_outcome(token).await;
+        assert!(matches!(late, LogOutcome::Conflict(_)), "{late:?}");
+        assert_eq!(nodes[0].after(first - 1).await, (made, true));
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throng_core::{AskerId, Body, ChannelId, ChannelName, Publication, Retention, clock};
+use throng_core::{
+    AskerId, Body, ChannelId, ChannelName, Publication, Retention, StateLimits, clock,
+};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{
     self, Login, NatsClientSettings, NatsTls, Notice, ServerAddress, Source,
@@ -207,9 +209,19 @@ impl Node {
 
     /// Has the journal change or read a log, and returns the token.
     pub(crate) async fn ask_log(&mut self, channel: &str, request: LogRequest) -> u64 {
+        self.ask_log_with(channel, request, None).await
+    }
+
+    /// The same about a channel with these limits of its state.
+    pub(crate) async fn ask_log_with(
+        &mut self,
+        channel: &str,
+        request: LogRequest,
+        state: Option<StateLimits>,
+    ) -> u64 {
         self.next_token += 1;
         let (token, channel) = (self.next_token, ChannelName::channel(channel));
-        self.send(JournalEvent::Log { token, channel, request, state: None }).await;
+        self.send(JournalEvent::Log { token, channel, request, state }).await;
         token
     }
 

@@ -77,9 +77,14 @@ fn entries(
     if entries.is_empty() {
         return (entries, record);
     }
+    let replaced = edit.replaces().filter(|_| is_atomic);
+    entries.extend(replaced.map(|replaced| {
+        let erasures = view.erasures().with_message(replaced, view.last);
+        Entry::new(subjects.erasures(suffix), only_last(stream), &erasures.block())
+    }));
     let head = edit.head.map(|_| (ingest, view.last));
     // A message may have come and been erased: the last one would be the same again.
-    let erasures = edit.head.filter(|_| is_atomic);
+    let erasures = edit.head.or(replaced).filter(|_| is_atomic);
     let erasures = erasures.map(|_| (subjects.erasures(suffix), view.erasures_sequence()));
     let may_end = edit.may_end && is_atomic && edit.is_refused_by_end();
     let depends = edit.record_version.is_some() || may_end;

@@ -49,7 +49,7 @@ impl LogView {
         self.marker.as_ref().map_or(0, |marker| marker.sequence)
     }
 
-    pub(super) fn erasures(&self) -> Erasures {
+    pub(in crate::journal) fn erasures(&self) -> Erasures {
         Erasures::read(self.marker.as_ref())
     }
 
@@ -95,6 +95,9 @@ impl LogView {
             0 => head <= reached && head.saturating_add(1) >= first,
             _ => head == known,
         });
-        has_head && edit.record_version.is_none_or(|version| version == self.record_version())
+        let is_erased = |sequence| self.erasures().have(sequence);
+        has_head
+            && edit.record_version.is_none_or(|version| version == self.record_version())
+            && !edit.replaces().is_some_and(is_erased)
     }
 }

@@ -114,6 +114,13 @@ impl LogEdit {
         self.admit(record).err().map(Outcome::State)
     }
 
+    /// The message in whose place it puts another one. Of a value the condition on its key decides
+    /// whether it may.
+    pub(in crate::journal) fn replaces(&self) -> Option<u64> {
+        let of = |publication: &Publication| publication.attributes.as_ref()?.replaces();
+        self.key.is_none().then(|| self.messages.iter().find_map(of)).flatten()
+    }
+
     /// True if it creates a channel.
     pub(in crate::journal) fn is_of_creation(&self) -> bool {
         matches!(&self.record, RecordChange::Write(record) if record.is_of_creation())

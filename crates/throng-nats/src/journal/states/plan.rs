@@ -15,7 +15,7 @@ use throng_core::{
 
 use super::request::{Done, Forgotten, Item, Refusal, Work};
 use super::view::{PartOf, View};
-use crate::api::beside::Found;
+use crate::api::beside::{Erasures, Found};
 use crate::api::link::{Place, linked};
 use crate::api::message;
 use crate::api::state::{self, KnownState, StateCopy, StateRecord};
@@ -69,7 +69,7 @@ impl About<'_> {
                 let condition = edit.key.as_ref();
                 parts.extend(condition.map(|(key, _)| subjects.key(suffix, key)));
                 parts.push(subjects.record(suffix));
-                parts.extend(edit.head.map(|_| subjects.erasures(suffix)));
+                parts.extend(edit.head.or(edit.replaces()).map(|_| subjects.erasures(suffix)));
             }
             Work::Forget { gone, .. } => {
                 let gone = gone.as_ref().filter(|(key, _)| !key.is_empty());
@@ -125,6 +125,8 @@ struct Planner<'a> {
     /// A key whose copy is erased afterwards.
     forgotten: Option<Box<str>>,
     conditions: Vec<(String, u64)>,
+    /// What was erased, with messages that are replaced.
+    erasures: Option<Erasures>,
 }
 
 /// Plans what is stored for these requests, in their order, under the name `batch`.
@@ -161,6 +163,7 @@ impl<'a> Planner<'a> {
             log_record: None,
             forgotten: None,
             conditions: Vec::new(),
+            erasures: None,
         }
     }
 
@@ -243,7 +246,8 @@ impl<'a> Planner<'a> {
         let log = self.log();
         let (first, reached) = self.view.bounds();
         let bounds = (first.max(self.about.first), reached.max(self.about.reached));
-        if !log.holds(edit, bounds) {
+        let is_replaced = |sequence| self.erasures.as_ref().is_some_and(|it| it.have(sequence));
+        if !log.holds(edit, bounds) || edit.replaces().is_some_and(is_replaced) {
             return Err(LogOutcome::Conflict(log.facts(bounds.1)));
         }
         let record = log.record();
@@ -272,6 +276,11 @@ impl<'a> Planner<'a> {
         let admitted = edit.admit(record.as_ref().map(|known| &known.record)).unwrap_or_default();
         for message in &admitted {
             self.push(message, None).map_err(LogOutcome::Failed)?;
+        }
+        if let Some(replaced) = edit.replaces() {
+            let erasures = self.erasures.take().unwrap_or_else(|| log.erasures());
+            let last = self.view.sequence(&self.about.subjects.ingest(self.about.suffix));
+            self.erasures = Some(erasures.with_message(replaced, last));
         }
         let subject = self.about.subjects.record(self.about.suffix);
         let own = |block: &[u8]| Entry::new(subject.clone(), only_last(self.about.stream), block);
@@ -435,6 +444,12 @@ impl<'a> Planner<'a> {
                     *record = Ok(at);
                 }
             }
+        }
+        if let Some(erasures) = self.erasures.take() {
+            let subject = subjects.erasures(suffix);
+            let expected = self.view.sequence(&subject);
+            entries.push(Entry::new(subject.clone(), only_last(stream), &erasures.block()));
+            require(&mut entries, (subject, expected), guard());
         }
         for (key, Key { copy, at, .. }) in &self.keys {
             // Of a condition alone, the record is enough.
