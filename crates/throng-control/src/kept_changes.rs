@@ -18,6 +18,7 @@
 //! waiting, and all other changes are refused. So memory and disk never differ.
 
 use std::fmt;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -116,6 +117,16 @@ impl KeptChanges {
             return Err(ErrorResponse::new(ErrorCode::Unavailable, message));
         }
         Ok(())
+    }
+
+    /// How many subscriptions are kept for a user.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    pub(crate) async fn count_of(&self, user: &str) -> Result<u64, ErrorResponse> {
+        self.read_users(iter::once(user)).await?;
+        Ok(self.kept.channels_of(user) as u64)
     }
 
     /// Reads what is stored of users and not read yet, which has to come before anything looks at

@@ -147,7 +147,8 @@ pub(crate) enum Names {
 pub(crate) enum Step {
     Tokens,
     Connections,
-    Subscriptions,
+    /// With how many there were when it was tried first.
+    Subscriptions(u64),
     Inbox,
     ReadMarker,
     /// The read markers in channels.
@@ -161,7 +162,7 @@ impl Step {
     /// The whole of an erasure.
     fn all() -> Vec<Step> {
         let names = Step::Names(Names::Here(Kind::Channel, None));
-        let of_user = [Step::Tokens, Step::Connections, Step::Subscriptions];
+        let of_user = [Step::Tokens, Step::Connections, Step::Subscriptions(0)];
         let markers = [Step::ReadMarker, Step::ChannelMarkers];
         of_user.into_iter().chain([Step::Inbox]).chain(markers).chain([names]).collect()
     }
@@ -171,7 +172,7 @@ impl Step {
         match self {
             Step::Tokens => "the tokens of the user".into(),
             Step::Connections => "the user's connections".into(),
-            Step::Subscriptions => "the subscriptions that the server keeps for the user".into(),
+            Step::Subscriptions(_) => "the subscriptions that the server keeps for the user".into(),
             Step::Inbox => "the inbox".into(),
             Step::ReadMarker => "the read marker of the inbox".into(),
             Step::ChannelMarkers => "the read markers in channels".into(),
@@ -479,7 +480,7 @@ mod tests {
         }
         let defer = |job: Job, published| {
             let report = Report { published, ..job.report };
-            erasures.defer(Job { report, steps: vec![Step::Inbox], ..job });
+            erasures.defer(Job { report, steps: vec![Step::Subscriptions(2)], ..job });
         };
         defer(erasures.next().await, 3);
         assert_eq!(&*erasures.next().await.report.user, "bob");
@@ -489,7 +490,7 @@ mod tests {
             erasures.lock().open[0].due = Some(Instant::now());
             let again = erasures.next().await;
             assert_eq!((&*again.report.user, again.report.published), ("ann", 3));
-            assert!(matches!(again.steps[..], [Step::Inbox]), "the rest alone");
+            assert!(matches!(again.steps[..], [Step::Subscriptions(2)]), "the rest alone");
             assert_eq!(again.waited.as_secs(), seconds);
             defer(again, 3);
         }

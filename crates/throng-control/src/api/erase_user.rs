@@ -33,8 +33,8 @@ pub(crate) async fn answer(
     query::of(head, &[])?;
     if head.method != Method::POST {
         let Some(report) = control.user_erasures.report(user.name()) else {
-            let message = "no erasure of this user is known: it was not asked for, or its report \
-                           is forgotten";
+            let message = "no erasure of this user is known here: it was not asked for, its report \
+                           is forgotten, or another node has it, which got the request";
             return Err(ApiError::new(ErrorCode::NotFound, message));
         };
         return Ok(answer::json(StatusCode::OK, report.json().to_string().into_bytes()));

@@ -70,8 +70,8 @@ impl<'c> Erasing<'c> {
             match step {
                 Step::Names(names) => self.search_all(names).await,
                 Step::Search(channel) => self.search(channel).await,
-                step => {
-                    let made = self.make(&step).await;
+                mut step => {
+                    let made = self.make(&mut step).await;
                     self.conclude(step, made);
                 }
             }
@@ -118,7 +118,7 @@ impl<'c> Erasing<'c> {
     }
 
     /// Makes a step that is about no channel. What it has erased is counted also if it fails.
-    async fn make(&mut self, step: &Step) -> Result<(), ErrorResponse> {
+    async fn make(&mut self, step: &mut Step) -> Result<(), ErrorResponse> {
         let (control, report) = (self.control, &mut self.job.report);
         let user = &*report.user;
         match step {
@@ -130,8 +130,10 @@ impl<'c> Erasing<'c> {
                 report.events += engine.part_with_user(now_ms, user, report.asked_ms);
                 closed
             }
-            Step::Subscriptions => {
-                report.subscriptions += end_subscriptions(control, user).await?;
+            Step::Subscriptions(before) => {
+                // A try without an answer may have ended them.
+                *before = control.kept_changes.count_of(user).await?.max(*before);
+                report.subscriptions += end_subscriptions(control, user).await?.max(*before);
                 Ok(())
             }
             Step::Inbox => {
