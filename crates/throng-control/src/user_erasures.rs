@@ -147,7 +147,7 @@ pub(crate) enum Names {
 pub(crate) enum Step {
     Tokens,
     Connections,
-    /// With how many there were when it was tried first.
+    /// Kept subscriptions, and how many the user had at the first try.
     Subscriptions(u64),
     Inbox,
     ReadMarker,

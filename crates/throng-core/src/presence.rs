@@ -49,7 +49,7 @@ pub struct PresenceAsk {
     /// Users that the answer names, at most.
     pub max_users: usize,
     /// True if no earlier scan may answer: everybody who follows the channel now is in the answer.
-    /// Those who ask so limit how often.
+    /// Whoever sets it limits how often.
     pub is_anew: bool,
 }
 

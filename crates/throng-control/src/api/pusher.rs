@@ -51,7 +51,7 @@ impl Call<'_> {
         }
     }
 
-    /// True if it says in its body what to do. The body of any other is empty, or as good as that.
+    /// True if the body of the request says what to do. Bodies of other calls mean nothing.
     fn has_body(self) -> bool {
         matches!(self, Call::Events | Call::Batch)
     }

@@ -223,7 +223,8 @@ pub(crate) struct ExchangeState {
     gone: u64,
 }
 
-/// How well the others are known. It is another one whenever they may have changed without telling.
+/// How well the others are known. It changes whenever they may have changed without this process
+/// being told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Contact {
     is_connected: bool,

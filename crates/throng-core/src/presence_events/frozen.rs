@@ -122,7 +122,7 @@ impl PresenceThaw {
             return Err(ThawError::Invalid("a watched channel"));
         }
         let (mut channel, json) = thaw(&mut decoder, self.now_ms)?;
-        // Subscribers know what the last event said. In names there is no such text.
+        // The last event told subscribers so; no name can contain this text.
         channel.is_partial = json.as_deref().is_some_and(|json| json.ends_with(PARTIAL));
         decoder.finish()?;
         let state = json.map(|json| Arc::new(PresenceState { time_ms: channel.told_ms, json }));

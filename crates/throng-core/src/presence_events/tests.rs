@@ -62,7 +62,7 @@ fn look(channel: &mut Channel, now_ms: u64, found: Presence) {
     channel.looked_ms = now_ms;
     channel.take(now_ms, GRACE_MS, found);
     if channel.is_untold {
-        // As if it were told.
+        // Subscribers would be told here.
         channel.told_ms = now_ms;
     }
 }

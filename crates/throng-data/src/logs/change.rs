@@ -150,7 +150,8 @@ impl Writer {
         Ok(LogState { head, record })
     }
 
-    /// Has the group know the room that the creation of a channel takes whose state was read.
+    /// Reads into the group how much room the creation of a channel takes. The state of the channel
+    /// was read before.
     fn load_creator(&self, group: &mut Group, name: &ChannelName) -> Result<(), StorageError> {
         let channel = self.channel(&mut group.channels, name)?;
         let Some(known) = channel.record.as_mut().filter(|known| known.creator.is_none()) else {

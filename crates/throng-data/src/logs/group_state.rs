@@ -53,7 +53,7 @@ impl GroupState {
     pub(super) fn learn(&mut self, key: &str, stored: Option<KeyRow>) {
         let now = stored.filter(|row| row.offset > self.row.base);
         if let Some(left) = stored.filter(|_| now.is_none()) {
-            // It goes with the commit.
+            // The row is removed in the commit.
             self.release(left);
         }
         self.keys.insert(key.into(), KeyChange { stored, now });

@@ -42,7 +42,7 @@ impl Room {
             ControlFlow::Continue(())
         });
         match scanned {
-            // A publisher that is not known holds less than it could; a check tells.
+            // A damaged row counts for less than its publisher holds; `throng data check` tells.
             Ok(()) | Err(StorageError::Damaged(_)) => {}
             Err(error) => return Err(error),
         }

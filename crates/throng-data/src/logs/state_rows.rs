@@ -14,7 +14,7 @@ fn write<const COUNT: usize>(numbers: [u64; COUNT]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
 }
 
-/// Numbers of a row, and behind them its publisher's, if it has one.
+/// The numbers of a row, followed by that of its publisher, if it has one.
 fn with_holder<const COUNT: usize>(numbers: &[u64; COUNT], holder: RoomHolder) -> Vec<u8> {
     let mut row = write(*numbers);
     if holder != RoomHolder::NOBODY {
@@ -209,7 +209,7 @@ pub(super) fn holder(holder: RoomHolder) -> Vec<u8> {
     [&[Table::Holders as u8][..], &holder.number().to_be_bytes()].concat()
 }
 
-/// The publisher of such a place, and what it holds.
+/// The publisher whose row has this key, and what it holds.
 pub(super) fn holder_of(place: &[u8], row: &[u8]) -> Result<(RoomHolder, u64), ThawError> {
     let number = place.get(1..).and_then(|number| number.try_into().ok());
     let number = number.ok_or(ThawError::Invalid("a publisher that holds room"))?;

@@ -29,7 +29,7 @@ impl MemoryEngine {
         }
     }
 
-    /// Takes note of a channel that has changed elsewhere. Returns false if the news is another.
+    /// Notes that a channel has changed elsewhere. Returns false if the news is about members.
     pub(super) fn takes_changed_presence(&self, change: &MemberChange) -> bool {
         let is_its = change.channel.name() == NAME;
         if is_its {

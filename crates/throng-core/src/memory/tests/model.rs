@@ -131,7 +131,7 @@ impl World {
         let readable = readable.filter(|message| !message.is_expired(self.now_ms));
         let readable = readable.filter(|it| what == Erase::History || it.offset == id.offset);
         // As if it had expired long ago.
-        // Of a history, notices do not count.
+        // Notices of an erased history do not count.
         let is_counted = |it: &Sent| it.notice_bytes.is_none() || what != Erase::History;
         let erased_here = readable.filter_map(|message| {
             message.expires_ms = Some(0);

@@ -473,7 +473,7 @@ fn a_creation_takes_room_until_it_is_erased() {
     assert!(matches!(create(&mut run, made, ann), Appended::Refused(_)));
     let bob = RoomHolder::numbered(2);
     assert!(matches!(create(&mut run, made, bob), Appended::Changed(..)));
-    // One that was created is none's to create again.
+    // Whoever changes a created channel does not become its creator.
     assert!(matches!(create(&mut run, made, ann), Appended::Changed(..)));
     assert_eq!(run.logs.room.all().len(), 2);
     for n in 0..=made {

@@ -76,7 +76,7 @@ impl World {
             0 => RecordChange::Remove,
             1 => RecordChange::Keep,
             _ => {
-                // Of a creation without properties, and something else.
+                // The attribute of a creation without properties, and one that is not known.
                 let other = self.body();
                 let both = [(11, &[0; 41][..]), (100, other.as_bytes())];
                 let facts = &both[usize::from(self.random.percent(50))..];

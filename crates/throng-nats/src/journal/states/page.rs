@@ -100,7 +100,7 @@ impl Page {
         Some(get::heads(&wanted))
     }
 
-    /// A request was answered, but for this many messages. Returns false if that was nothing.
+    /// Notes an answer that left out so many messages. Returns false if it had none at all.
     pub(super) fn was_answered(
         &mut self,
         copies: &BTreeMap<Box<str>, StateCopy>,
@@ -119,8 +119,8 @@ impl Page {
         is_more
     }
 
-    /// Leaves the newest messages that the page has. Returns the key after which the next one goes
-    /// on, if there may be one.
+    /// Removes what is not on the page. Returns the key after which the next page goes on, if there
+    /// may be one.
     pub(super) fn cut(self, copies: &mut BTreeMap<Box<str>, StateCopy>) -> Option<Box<str>> {
         copies.retain(|_, copy| !copy.is_tombstone());
         let Some(beyond) = copies.keys().nth(self.query.limit).cloned() else {
