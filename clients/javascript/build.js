@@ -60,7 +60,7 @@ const INNER = [
   ...["welcomed", "slow", "readMessage", "hear", "isProbing", "latencyMs", "isPlain"],
   ...["messageBytesMax", "expiresAt", "expiresIn", "isOver", "trouble", "doubt", "tookMs"],
   ...["asked", "isFull", "skip", "widen", "wantsState", "endState", "receive", "tellUnread"],
-  ...["diagnose", "followPresence", "replayOlder", "show", "shown"],
+  ...["show"],
 ];
 
 const common = {

@@ -106,7 +106,7 @@ export class HttpLink {
       return work();
     } catch (error) {
       if (error instanceof Loss) throw error;
-      throw new Loss(`what came is not of a Throng server: ${error}`);
+      throw new Loss(`this is no Throng server: ${error}`);
     }
   }
 

@@ -208,7 +208,7 @@ export class SocketLink {
    * otherwise.
    */
   show(cursor, info) {
-    const command = { cursor, info, shown: cursor.info };
+    const command = { cursor, info, from: cursor.info };
     if (this.#requested.has(cursor)) this.#send({ type: "update", ...cursor.target, info }, command);
   }
 
@@ -309,7 +309,7 @@ export class SocketLink {
       if (Array.isArray(frame)) this.#takeMany(frame);
       else this.#take(frame);
     } catch (error) {
-      this.#lost(new Loss(`what came is not of a Throng server: ${error}`, { isUnusable: !this.isOpen }));
+      this.#lost(new Loss(`this is no Throng server: ${error}`, { isUnusable: !this.isOpen }));
     }
   }
 
@@ -465,7 +465,7 @@ export class SocketLink {
     if (command?.token) return this.#refusedToken(error, command.token);
     if (command?.info) {
       // The next `subscribe` would be refused for it, too.
-      if (command.cursor.info === command.info) command.cursor.info = command.shown;
+      if (command.cursor.info === command.info) command.cursor.info = command.from;
       this.#client.warn(message);
     }
     if (command?.publish) this.#client.outbox.retryOrRefuse(command.publish, error);

@@ -121,11 +121,12 @@ impl FactLog {
         self.facts.iter_mut().for_each(|fact| fact.is_dropped = true);
     }
 
-    /// True if the newest message can be read, or there is none.
+    /// True if the newest message can be read, or there is none. An end that is over cannot.
     pub(crate) fn has_newest(&self, now_ms: u64, max_age_ms: u64) -> bool {
         let newest = self.facts.last();
         newest.is_none_or(|fact| {
-            !fact.is_gone(now_ms) && !fact.is_dropped && fact.time_ms + max_age_ms > now_ms
+            let is_there = !fact.is_gone(now_ms) && !fact.is_dropped && !fact.is_end;
+            is_there && fact.time_ms + max_age_ms > now_ms
         })
     }
 
