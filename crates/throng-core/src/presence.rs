@@ -43,13 +43,13 @@ const USERS_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 /// Queries of all clients that may wait for workers. Beyond it queries are refused.
 pub(crate) const OPEN_MAX: usize = 16_384;
 
-/// What a query is to find.
+/// The scope of a presence query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PresenceAsk {
     /// Users that the answer names, at most.
     pub max_users: usize,
     /// True if no earlier scan may answer: everybody who follows the channel now is in the answer.
-    /// Whoever sets it limits how often.
+    /// The caller limits how often it asks so.
     pub is_anew: bool,
 }
 

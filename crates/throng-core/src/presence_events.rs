@@ -13,8 +13,8 @@
 //! * Beyond [`PresenceEventSettings::max_named`] connections, events have their number only, and
 //!   nobody is looked for.
 //! * In a channel that several processes serve, a look asks all of them. The others say when there
-//!   is something to look for. While not all answer, nobody leaves, and events say that they are
-//!   partial. Users who were on a process that is gone leave without a grace: it was silent for
+//!   is something new. While one of them does not answer, nobody leaves, and events are partial.
+//!   Users who were on a process that is gone leave without a grace: it was silent for
 //!   about as long.
 //!
 //! Another process goes on with all of that: `frozen` writes and reads it.
@@ -337,7 +337,7 @@ impl Channel {
         };
         let is_partial = found.is_partial;
         self.take_partial(now_ms, is_partial, is_first);
-        // Connections and users that were not found may be where nobody has answered.
+        // A process that has not answered may have those that were not found.
         if !is_partial || found.connections > self.connections {
             self.count(found.connections, now_ms, is_over);
         }

@@ -42,8 +42,8 @@ impl Log {
         ended.into_iter().for_each(|recorded| recorded.since_ms = notice.time_ms);
     }
 
-    /// The offset of the newest notice that the channel ends. All that has come since is looked at,
-    /// once for each time that it is opened again.
+    /// The offset of the newest end of the channel. Scans the entries behind it, once each time
+    /// that the channel is opened again.
     pub(crate) fn newest_end(&self) -> Option<u64> {
         self.views().rev().find(View::is_end).map(|view| view.offset())
     }

@@ -65,8 +65,8 @@ impl MemoryEngine {
         self
     }
 
-    /// The seed by which publishers are told apart. It is secret: whoever knows it finds names that
-    /// share the room of another one.
+    /// The seed of the hashes of publishers. It is secret: a client that knew it could choose a
+    /// name that shares the room of another user.
     pub fn holder_seed(&self) -> [u8; KEY_BYTES] {
         self.shared.idempotency_seed.0
     }

@@ -1,4 +1,4 @@
-//! What each publisher holds of the room that states and creations have in memory.
+//! The room in memory that each publisher takes with states and creations.
 //!
 //! Publishers are told apart by few bits of a hash, without a table that they could fill. Two that
 //! are the same here share what is one's, which costs them nothing while there is room.
@@ -42,7 +42,7 @@ impl Holders {
         RoomHolder::numbered(1 + hash % (HOLDERS as u16 - 1))
     }
 
-    /// Checks that a publisher may take so many bytes of those that are free.
+    /// Checks that a publisher may take this number of free bytes.
     pub(super) fn check(
         &self,
         holder: RoomHolder,

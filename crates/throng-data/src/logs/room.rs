@@ -1,4 +1,4 @@
-//! What each publisher holds of the room that states and creations have on the disk.
+//! The room on the disk that each publisher takes with states and creations.
 //!
 //! # Invariants
 //!

@@ -2,7 +2,7 @@
 //!
 //! Processes tell each other the keys of such channels, through the [exchange] of members and as if
 //! these were members of one channel more, which no process has. So it is noticed when some were
-//! lost. Whoever watches a channel then looks who is there.
+//! lost. A process that watches a channel then asks for its users.
 //!
 //! [exchange]: crate::members::exchange
 

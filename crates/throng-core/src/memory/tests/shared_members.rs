@@ -508,7 +508,7 @@ fn processes_tell_each_other_which_channels_have_presence_events_to_come() {
     }
     let (keys, behind) = told_changed(&one);
     assert!(next + (keys.len() as u64) < behind, "{next} {} {behind}", keys.len());
-    // What the others tell is looked at, if somebody watches it here.
+    // A change elsewhere leads to a look, if the channel is watched here.
     let mut changed = Vec::new();
     let hear = |number: u64, name: &str| {
         let name = ChannelName::channel(name);
